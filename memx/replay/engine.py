@@ -1,0 +1,221 @@
+"""Running a trace from beginning to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from .. import sim
+from ..errors import DriverError, MemxError
+from ..trace import Trace
+from ..trace import events as ev
+from .device import Limits
+from .driver import Driver
+from .operations import ContextLostError, Operations
+from .outcomes import EXPECTED_ERRORS
+from .results import Result, Sample
+from .threads import HostThreads
+
+__all__ = ["replay"]
+
+_PROGRESS_EVERY = 256
+
+
+def replay(
+    trace: Trace,
+    limits: Limits,
+    *,
+    verify: bool = True,
+    device: int = 0,
+    progress: Callable[[int], None] | None = None,
+    sample_every: int = 0,
+) -> Result:
+    """Run a trace on a device with memx as its allocator.
+
+    Parameters
+    ----------
+    trace : Trace
+    limits : Limits
+    verify : bool
+        Check what kernels read and stamp what they write; otherwise memory is only touched.
+    device : int
+        Ordinal.
+    progress : callable, optional
+        Told the number of events done, now and then.
+    sample_every : int
+        Keep the state after every so many events in ``Result.samples``; 0: do not.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    TraceError
+        The trace is malformed, or needs the simulated device.
+    """
+    simulated = sim.active()
+    driver = Driver(device)
+    try:
+        driver.load_kernels()
+        if simulated:
+            sim.clear_races()
+        resource = _resource(device, limits, simulated)
+        try:
+            run = _Run(
+                trace,
+                limits,
+                driver,
+                resource,
+                verify=verify,
+                simulated=simulated,
+                progress=progress,
+                sample_every=sample_every,
+            )
+            return run.run()
+        finally:
+            with suppress(MemxError):
+                resource.close()
+    finally:
+        driver.close()
+
+
+def _resource(device: int, limits: Limits, simulated: bool) -> Any:
+    from cuda.core import Device
+
+    from ..resource import MemoryResource
+
+    return MemoryResource(
+        Device(device),
+        device_limit=limits.device_limit,
+        host_limit=limits.host_limit,
+        reuse=limits.reuse,
+        lazy=limits.lazy,
+        page=limits.page if simulated else None,
+    )
+
+
+class _Run:
+    def __init__(
+        self,
+        trace: Trace,
+        limits: Limits,
+        driver: Driver,
+        resource: Any,
+        *,
+        verify: bool,
+        simulated: bool,
+        progress: Callable[[int], None] | None,
+        sample_every: int,
+    ) -> None:
+        self._trace = trace
+        self._limits = limits
+        self._driver = driver
+        self._native = resource.native
+        self._simulated = simulated
+        self._progress = progress
+        self._sample_every = sample_every
+        self._result = Result(allocator="memx")
+        self._operations = Operations(
+            self._native, driver, self._result, lazy=limits.lazy, verify=verify, simulated=simulated
+        )
+
+    def run(self) -> Result:
+        result = self._result
+        calls_before = self._operations.driver_calls()
+        start = time.perf_counter()
+        threads = HostThreads(self._driver.make_current)
+        try:
+            self._events(threads)
+            self._operations.cancel_faults()
+            self._synchronize()
+            self._measure(calls_before)
+            self._finish()
+        except ContextLostError:
+            self._measure(calls_before)
+        finally:
+            threads.stop()
+            self._operations.cancel_faults()
+        result.wall_s = time.perf_counter() - start
+        result.mismatches += self._driver.mismatches()
+        if self._simulated:
+            result.races = sim.race_count()
+        result.ok = not (result.failed_expectations or result.mismatches or result.races)
+        return result
+
+    def _events(self, threads: HostThreads) -> None:
+        events = iter(self._trace)
+        thread: ev.Id = 0
+        while True:
+            self._operations.thread = thread
+            switch = threads.call(thread, lambda: self._until_switch(events))
+            if switch is None:
+                return
+            thread = switch.thread
+
+    def _until_switch(self, events: Iterator[ev.Event]) -> ev.Thread | None:
+        operations = self._operations
+        handlers = operations.handlers
+        for event in events:
+            operations.number += 1
+            if isinstance(event, ev.Thread):
+                return event
+            handlers[type(event)](event)
+            if self._sample_every and operations.number % self._sample_every == 0:
+                self._sample()
+            if self._progress is not None and operations.number % _PROGRESS_EVERY == 0:
+                self._progress(operations.number)
+        return None
+
+    def _sample(self) -> None:
+        statistics = self._native.statistics()
+        self._result.samples.append(
+            Sample(
+                self._operations.number,
+                self._operations.buffers.live_bytes,
+                statistics["reserved_bytes.current"],
+                statistics["host_bytes.current"],
+            )
+        )
+
+    def _synchronize(self) -> None:
+        try:
+            self._driver.synchronize()
+        except DriverError as error:
+            self._result.add_failure(self._operations.number, f"at the end: {error}")
+            raise ContextLostError from error
+
+    def _measure(self, calls_before: dict[str, int]) -> None:
+        result = self._result
+        self._operations.note_peaks()
+        statistics = self._native.statistics()
+        result.migrated_in_bytes = statistics["migrated_in_bytes"]
+        result.migrated_out_bytes = statistics["migrated_out_bytes"]
+        made = {
+            name: count - calls_before.get(name, 0) for name, count in self._operations.driver_calls().items()
+        }
+        result.driver_calls = {name: count for name, count in sorted(made.items()) if count}
+        if self._simulated:
+            costs = sim.costs()
+            result.modelled_driver_us = sum(
+                costs.get(name, 0.0) * count for name, count in result.driver_calls.items()
+            )
+        if result.peak_reserved_bytes > self._limits.device_limit:
+            result.add_failure(
+                self._operations.number,
+                f"{result.peak_reserved_bytes} bytes were reserved, "
+                f"more than the device limit of {self._limits.device_limit}",
+            )
+
+    def _finish(self) -> None:
+        """Free what the trace left, and look whether everything is in order then."""
+        operations = self._operations
+        try:
+            operations.captures.close()
+            operations.free_all()
+            self._driver.synchronize()
+            self._native.check()
+        except (*EXPECTED_ERRORS, MemxError, RuntimeError) as error:
+            self._result.add_failure(operations.number, f"at the end: {error}")

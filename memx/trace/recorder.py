@@ -1,0 +1,116 @@
+"""Recording what a program asks of a memory resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import events as ev
+from .reader import Header
+from .writer import write
+
+if TYPE_CHECKING:
+    from ..resource import MemoryResource
+
+__all__ = ["Recorder"]
+
+_PER_THREAD = 2
+_NON_BLOCKING = 1
+
+#: What the allocator core notes: operation, address, bytes, stream, and one number more.
+Note = tuple[str, int, int, int, int]
+
+
+class Recorder:
+    """What happens at a memory resource while the ``with`` block runs.
+
+    Parameters
+    ----------
+    resource : MemoryResource
+    name : str
+        For the trace's header.
+
+    Attributes
+    ----------
+    events : list of events
+        Complete after the block. Buffers that were allocated before it are not in it.
+
+    Examples
+    --------
+    >>> with memx.trace.Recorder(mr) as recording:
+    ...     step()
+    >>> recording.save("step.jsonl.gz")
+    """
+
+    def __init__(self, resource: MemoryResource, name: str = "recorded") -> None:
+        self._native = resource.native
+        self._header = Header(name=name, page=self._native.page_bytes())
+        self.events: list[ev.Event] = []
+
+    def __enter__(self) -> Recorder:
+        self._native.drain_events()
+        self._native.record_events(True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._native.record_events(False)
+        self.events = translate(self._native.drain_events(), _stream_kind)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the trace; compressed by the suffix, ``.gz`` or ``.zst``."""
+        write(path, self._header, self.events)
+
+
+def _stream_kind(handle: int) -> str:
+    if handle == _PER_THREAD:
+        return "per_thread"
+    from cuda.bindings import driver
+
+    code, flags = driver.cuStreamGetFlags(handle)
+    return "nonblocking" if not code and int(flags) & _NON_BLOCKING else "blocking"
+
+
+def translate(notes: Iterable[Note], kind_of: Callable[[int], str]) -> list[ev.Event]:
+    """Events of a trace from the allocator's notes.
+
+    Addresses become ids, a new one for each allocation, and stream handles become small numbers, declared
+    before their first use.
+    """
+    out: list[ev.Event] = []
+    names: dict[int, int] = {}
+    streams: dict[int, int] = {0: 0, 1: 0}
+    count = 0
+
+    def stream(handle: int) -> int:
+        if handle not in streams:
+            streams[handle] = number = len(streams) - 1
+            out.append(ev.Stream(number, kind_of(handle)))
+        return streams[handle]
+
+    for op, address, nbytes, handle, other in notes:
+        if op == "alloc":
+            number = stream(handle)
+            names[address] = count
+            out.append(ev.Alloc(count, nbytes, number))
+            count += 1
+        elif op == "wait":
+            out.append(ev.Wait(stream(handle), stream(other)))
+        elif address in names:
+            made = _of_buffer(op, names[address], stream, handle)
+            if op == "free":
+                del names[address]
+            if made is not None:
+                out.append(made)
+    return out
+
+
+def _of_buffer(op: str, name: int, stream: Callable[[int], int], handle: int) -> Any:
+    if op == "free":
+        return ev.Free(name, stream(handle))
+    if op == "record_stream":
+        return ev.RecordStream(name, stream(handle))
+    return None
