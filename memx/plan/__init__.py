@@ -1,0 +1,22 @@
+"""The offline planner: needs no GPU."""
+
+from __future__ import annotations
+
+from .buffers import Buffer, Buffers
+from .check import check_layout, find_overlap
+from .inputs import Source, read_buffers
+from .layouts import Layout, layout
+from .tables import read_csv, write_csv
+
+__all__ = [
+    "Buffer",
+    "Buffers",
+    "Layout",
+    "Source",
+    "check_layout",
+    "find_overlap",
+    "layout",
+    "read_buffers",
+    "read_csv",
+    "write_csv",
+]

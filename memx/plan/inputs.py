@@ -1,0 +1,74 @@
+"""What a file to plan is, by its first bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from os import PathLike, fspath
+
+from ..errors import PlanError
+from .buffers import Buffers
+from .tables import read_csv
+
+__all__ = ["Source", "read_buffers"]
+
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a problem comes from.
+
+    Attributes
+    ----------
+    path : str
+    sha256 : str
+        Of the file's bytes.
+    kind : str
+        ``"csv"`` or ``"trace"``.
+    page : int or None
+        Bytes of a page, where the file says.
+    """
+
+    path: str
+    sha256: str
+    kind: str
+    page: int | None = None
+
+
+def read_buffers(path: str | PathLike[str], alignment: int | None = None) -> tuple[Buffers, Source]:
+    """Read a layout problem from minimalloc's CSV or a memx trace.
+
+    Parameters
+    ----------
+    path : path
+    alignment : int, optional
+        Bytes to which every offset is aligned at least; None: 512 for traces, what the file says for CSV.
+
+    Raises
+    ------
+    PlanError, TraceError
+        With file, line and what is wrong.
+    """
+    name = fspath(path)
+    if alignment is not None and alignment < 1:
+        raise PlanError(f"an alignment of {alignment} bytes is below 1")
+    digest = hashlib.sha256()
+    try:
+        with open(name, "rb") as file:
+            head = file.read(64)
+            file.seek(0)
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise PlanError(f"{name}: {error.strerror}") from None
+    sha256 = digest.hexdigest()
+    if head.startswith(_COMPRESSED) or head.lstrip().startswith(b"{"):
+        from ..trace import read
+        from .lifetimes import TRACE_ALIGNMENT, trace_buffers
+
+        trace = read(name)
+        buffers = trace_buffers(trace, TRACE_ALIGNMENT if alignment is None else alignment)
+        return buffers, Source(name, sha256, "trace", trace.page)
+    buffers = read_csv(name)
+    return (buffers if alignment is None else buffers.aligned(alignment)), Source(name, sha256, "csv")

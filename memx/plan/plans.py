@@ -1,0 +1,144 @@
+"""Plan files: a checked layout, what it was made from and how."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ..errors import PlanError
+from .buffers import Buffers, Column
+from .check import check_layout
+from .inputs import Source
+from .layouts import Layout
+from .tables import write_csv
+
+__all__ = ["SavedLayout", "read_layout", "write_layout"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SavedLayout:
+    """A layout read back from a plan file, and checked again.
+
+    Attributes
+    ----------
+    buffers : Buffers
+    offsets : int64 array
+    height : int
+    capacity : int or None
+    source_sha256 : str
+        Of the file that the plan was made from.
+    """
+
+    buffers: Buffers
+    offsets: Column
+    height: int
+    capacity: int | None
+    source_sha256: str
+
+
+def write_layout(path: str | PathLike[str], buffers: Buffers, layout: Layout, source: Source) -> None:
+    """Write a plan, as JSON or, where the name ends in ``.csv``, as a CSV with offsets.
+
+    Nothing is written unless the layout passes :func:`check_layout` once more, with its capacity; a file
+    appears whole or not at all.
+
+    Raises
+    ------
+    PlanError
+        The layout does not hold, or the file cannot be written.
+    """
+    check_layout(buffers, layout.offsets, layout.capacity)
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            if target.suffix == ".csv":
+                write_csv(file, buffers, layout.offsets)
+            else:
+                _write_json(file, buffers, layout, source)
+        os.replace(part, target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise PlanError(f"{target}: {error.strerror}") from None
+
+
+def read_layout(path: str | PathLike[str]) -> SavedLayout:
+    """Read a JSON plan and check that it holds.
+
+    Raises
+    ------
+    PlanError
+        It is not a layout plan, or what it says is not so.
+    """
+    name = fspath(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except OSError as error:
+        raise PlanError(f"{name}: {error.strerror}") from None
+    except ValueError as error:
+        raise PlanError(f"{name}: not JSON: {error}") from None
+    says = document if isinstance(document, dict) else {}
+    if says.get("memx_plan") != _FORMAT or says.get("kind") != "layout":
+        raise PlanError(f'{name}: not a layout plan: it must say "memx_plan": {_FORMAT}, "kind": "layout"')
+    try:
+        table = document["buffers"]
+        columns = [table[key] for key in ("id", "lower", "upper", "size")]
+        buffers = Buffers(*columns, alignment=table["alignment"])
+        offsets = np.array(table["offset"], np.int64)
+        height, capacity = document["height"], document["capacity"]
+        sha256 = document["source"]["sha256"]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise PlanError(f"{name}: a damaged plan: {type(error).__name__}: {error}") from None
+    try:
+        check_layout(buffers, offsets, capacity)
+    except PlanError as error:
+        raise PlanError(f"{name}: the plan does not hold: {error}") from None
+    use = buffers.occupying
+    if height != int((offsets + buffers.size)[use].max(initial=0)):
+        raise PlanError(f"{name}: the height of {height} is not that of its buffers")
+    return SavedLayout(buffers, offsets, height, capacity, sha256)
+
+
+def _write_json(file: TextIO, buffers: Buffers, layout: Layout, source: Source) -> None:
+    document: dict[str, Any] = {
+        "memx_plan": _FORMAT,
+        "kind": "layout",
+        "memx": _version(),
+        "source": {"name": os.path.basename(source.path), "kind": source.kind, "sha256": source.sha256},
+        "capacity": layout.capacity,
+        "height": layout.height,
+        "lower_bound": layout.lower_bound,
+        "optimal": layout.optimal,
+        "fits": layout.fits,
+        "method": layout.method,
+        "seed": layout.seed,
+        "buffers": {
+            "id": list(buffers.ids),
+            "lower": buffers.lower.tolist(),
+            "upper": buffers.upper.tolist(),
+            "size": buffers.size.tolist(),
+            "alignment": buffers.alignment.tolist(),
+            "offset": layout.offsets.tolist(),
+        },
+    }
+    json.dump(document, file)
+    file.write("\n")
+
+
+def _version() -> str:
+    try:
+        return metadata.version("memx")
+    except metadata.PackageNotFoundError:
+        import memx
+
+        return str(getattr(memx, "__version__", "unknown"))

@@ -1,0 +1,72 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <new>
+
+#include "greedy.h"
+#include "problem.h"
+#include "stop.h"
+
+namespace nb = nanobind;
+
+namespace memx::plan {
+
+namespace {
+
+using Column = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::span<const std::int64_t> view(const Column& column) { return {column.data(), column.shape(0)}; }
+
+bool python_signal() {
+  nb::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() != 0;
+}
+
+nb::object as_array(std::vector<Bytes>&& values) {
+  auto* owned = new std::vector<Bytes>(std::move(values));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<Bytes>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, Bytes, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
+}
+
+// Runs work without the GIL; a signal that Python raised meanwhile comes out as its exception.
+template <class Work>
+auto run(double seconds, Work&& work) {
+  Stop stop(seconds, python_signal);
+  auto result = [&] {
+    nb::gil_scoped_release released;
+    return work(stop);
+  }();
+  if (stop.signalled()) throw nb::python_error();
+  return result;
+}
+
+void make(Problem* self, const Column& lower, const Column& upper, const Column& size, const Column& alignment,
+          const Column& fixed) {
+  const std::size_t n = lower.shape(0);
+  for (const Column* column : {&upper, &size, &alignment, &fixed}) {
+    if (column->shape(0) != n) throw nb::value_error("columns of different lengths");
+  }
+  nb::gil_scoped_release released;
+  new (self) Problem(view(lower), view(upper), view(size), view(alignment), view(fixed));
+}
+
+nb::tuple py_greedy(const Problem& problem, Bytes capacity, double seconds) {
+  Offsets found = run(seconds, [&](Stop& stop) { return greedy(problem, capacity, stop); });
+  return nb::make_tuple(as_array(std::move(found.at)), found.height, found.how);
+}
+
+}  // namespace
+
+}  // namespace memx::plan
+
+NB_MODULE(_core, m) {
+  using namespace memx::plan;
+  using namespace nb::literals;
+  nb::class_<Problem>(m, "Problem")
+      .def("__init__", &make, "lower"_a, "upper"_a, "size"_a, "alignment"_a, "fixed"_a)
+      .def_ro("bound", &Problem::bound)
+      .def_ro("sections", &Problem::sections)
+      .def_ro("pairs", &Problem::pairs);
+  m.def("greedy", &py_greedy, "problem"_a, "capacity"_a, "seconds"_a);
+}
