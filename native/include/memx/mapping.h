@@ -1,0 +1,122 @@
+// Which handle backs which page of the reservation, and with what access.
+//
+// A Mapping is one handle at one place: the unit that is mapped and unmapped. Every page has at most one; a page
+// without one may have its contents in a pinned host page (`swap`). Mapping many handles in a row is one
+// transaction with one access call.
+//
+// Counters kept here: idle bytes (mappings with nothing alive on them: fungible) and inactive bytes (what is free
+// in mappings that have something alive).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "memx/address.h"
+#include "memx/driver.h"
+#include "memx/order.h"
+#include "memx/physical.h"
+#include "memx/sparse.h"
+
+namespace memx {
+
+struct Mapping {
+  Handle handle;
+  std::uint64_t first = 0;       // page
+  std::uint64_t live_bytes = 0;  // of blocks that are allocated
+  std::uint64_t touched = 0;     // when last used, by the store's clock
+  std::uint32_t pins = 0;        // uses in progress: not moved
+  bool busy = false;             // being moved: not used
+  bool stuck = false;            // a rollback could not unmap it: its contents mean nothing
+  PointSet uses;                 // lazy: work queued on it
+  Mapping* prev = nullptr;
+  Mapping* next = nullptr;
+
+  std::uint64_t pages() const { return 1ull << handle.order; }
+  std::uint64_t end() const { return first + pages(); }
+};
+
+// Intrusive list of mappings, oldest first.
+class MappingList {
+ public:
+  Mapping* front() const { return front_; }
+  Mapping* back() const { return back_; }
+  bool empty() const { return front_ == nullptr; }
+  void push_back(Mapping* mapping);
+  void push_front(Mapping* mapping);
+  void remove(Mapping* mapping);
+
+ private:
+  Mapping* front_ = nullptr;
+  Mapping* back_ = nullptr;
+};
+
+struct Page {
+  Mapping* mapping = nullptr;
+  std::uint64_t swap = 0;  // address of a pinned page that holds the contents; only without a mapping
+  std::uint32_t pins = 0;  // the user's: never a victim
+};
+
+class PageTable {
+ public:
+  PageTable(Device& device, AddressSpace& space, Physical& physical);
+  ~PageTable();
+  PageTable(const PageTable&) = delete;
+  PageTable& operator=(const PageTable&) = delete;
+
+  struct Failure {
+    CUresult result = CUDA_SUCCESS;
+    Call call = Call::cuMemMap;
+    explicit operator bool() const { return result != CUDA_SUCCESS; }
+  };
+
+  // Maps `handles` one after the other from page `first` on and grants access, all or nothing; on failure the
+  // handles are the caller's again, but for those of stuck mappings, which stay here.
+  Failure map(std::uint64_t first, std::vector<Handle>& handles);
+  // Unmaps one; its handle goes back to `physical`. On failure nothing has changed.
+  Failure unmap(Mapping* mapping);
+  // Unmaps one and hands its handle, with its contents, to the caller.
+  Failure detach(Mapping* mapping, Handle& out);
+  // Gives a mapping up that cannot be unmapped now.
+  void strand(Mapping* mapping);
+  // Tries to unmap stuck mappings again; true if none is left.
+  bool unstick();
+
+  Page& page(std::uint64_t index) { return pages_[index]; }
+  Mapping* mapping_at(std::uint64_t index) { return pages_[index].mapping; }
+  CUdeviceptr address(std::uint64_t index) const { return space_.base() + index * space_.page_bytes(); }
+
+  // Blocks in [begin, end) bytes came to life or ended.
+  void add_live(std::uint64_t begin, std::uint64_t end);
+  void remove_live(std::uint64_t begin, std::uint64_t end);
+  void set_live(Mapping* mapping, std::uint64_t bytes);
+  void touch(Mapping* mapping);  // the most recently used now
+
+  MappingList& live(Tier tier) { return live_[static_cast<int>(tier)]; }
+  MappingList& idle(Tier tier) { return idle_[static_cast<int>(tier)]; }
+  std::uint64_t idle_bytes(Tier tier) const { return idle_bytes_[static_cast<int>(tier)]; }
+  std::uint64_t mapped_bytes(Tier tier) const { return mapped_bytes_[static_cast<int>(tier)]; }
+  std::uint64_t stuck_bytes(Tier tier) const;
+  std::uint64_t inactive_bytes() const { return inactive_bytes_; }
+  std::uint64_t peak_inactive_bytes = 0;
+
+ private:
+  std::uint64_t bytes(const Mapping* mapping) const { return mapping->pages() * space_.page_bytes(); }
+  CUresult allow(std::uint64_t first, std::uint64_t pages, bool host);
+  CUresult unmap_pages(const Mapping* mapping);
+  void enlist(Mapping* mapping);
+  void delist(Mapping* mapping);
+  template <class Change>
+  void change_live(std::uint64_t begin, std::uint64_t end, Change change);
+
+  Device& device_;
+  AddressSpace& space_;
+  Physical& physical_;
+  SparseArray<Page> pages_;
+  MappingList live_[2], idle_[2], stuck_;
+  std::uint64_t idle_bytes_[2] = {}, mapped_bytes_[2] = {};
+  std::uint64_t inactive_bytes_ = 0;
+};
+
+}  // namespace memx

@@ -1,0 +1,72 @@
+// Physical memory by tier: handles of 1, 2, 4 or 8 pages on the device or in host memory that the device can
+// map, and pinned host pages that hold contents with no address on the device. Created within a limit, kept
+// for reuse, given back on trim. Knows no addresses.
+//
+// Invariant: held_bytes(tier) never exceeds its limit; kHost and kPinned share the host's.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "memx/driver.h"
+
+namespace memx {
+
+enum class Tier : std::uint8_t { kDevice, kHost, kPinned };
+constexpr unsigned kMaxOrder = 3;  // a handle has 1 << order pages
+
+struct Handle {
+  std::uint64_t value = 0;  // CUmemGenericAllocationHandle, or the address of pinned pages
+  std::uint8_t order = 0;
+  Tier tier = Tier::kDevice;
+  bool fresh = false;  // created for the request in progress: released, not cached, if that fails
+};
+
+class Physical {
+ public:
+  Physical(Device& device, std::uint64_t page_bytes, std::uint64_t device_limit, std::uint64_t host_limit);
+  ~Physical();
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+
+  // Appends handles of `pages` pages in all, cached ones first, the others created in a binary decomposition.
+  // All or nothing. CUDA_ERROR_OUT_OF_MEMORY if the limit or the driver has no room (nothing is given up for
+  // it beyond cached handles too large to be of use), another code as the driver said it.
+  // `release`: whether cached handles may be released on the way (not while a stream is captured).
+  CUresult acquire(Tier tier, std::uint64_t pages, std::vector<Handle>& out, bool release = true);
+  // Takes a handle that backs nothing any more.
+  void put(Handle handle);
+  // Undoes an acquire.
+  void give_back(std::vector<Handle>& handles);
+  // Releases cached memory until at most keep_bytes of the tier are cached; returns the bytes released.
+  std::uint64_t trim(Tier tier, std::uint64_t keep_bytes);
+
+  std::uint64_t page_bytes() const { return page_bytes_; }
+  std::uint64_t limit(Tier tier) const { return tier == Tier::kDevice ? device_limit_ : host_limit_; }
+  std::uint64_t held_bytes(Tier tier) const { return held_[static_cast<int>(tier)]; }
+  std::uint64_t cached_bytes(Tier tier) const { return cached_bytes_[static_cast<int>(tier)]; }
+  std::uint64_t host_bytes() const { return held_bytes(Tier::kHost) + held_bytes(Tier::kPinned); }
+  // What acquire could still provide without anybody giving anything up.
+  std::uint64_t room_bytes(Tier tier) const;
+  std::uint64_t peak_device_bytes = 0;
+  std::uint64_t peak_host_bytes = 0;
+  void reset_peaks();
+
+  CUmemAllocationProp properties(Tier tier) const;
+
+ private:
+  CUresult create(Tier tier, unsigned order, Handle& out);
+  CUresult release(const Handle& handle);
+  void account(Tier tier, std::int64_t bytes);
+  bool shrink_host_cache(Tier wanted, std::uint64_t bytes);
+
+  Device& device_;
+  std::uint64_t page_bytes_, device_limit_, host_limit_;
+  std::uint64_t held_[3] = {};
+  std::uint64_t cached_bytes_[3] = {};
+  std::vector<Handle> cached_[3][kMaxOrder + 1];
+};
+
+}  // namespace memx

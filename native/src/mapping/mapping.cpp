@@ -1,0 +1,211 @@
+#include "memx/mapping.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace memx {
+
+void MappingList::push_back(Mapping* mapping) {
+  mapping->prev = back_;
+  mapping->next = nullptr;
+  (back_ ? back_->next : front_) = mapping;
+  back_ = mapping;
+}
+
+void MappingList::push_front(Mapping* mapping) {
+  mapping->next = front_;
+  mapping->prev = nullptr;
+  (front_ ? front_->prev : back_) = mapping;
+  front_ = mapping;
+}
+
+void MappingList::remove(Mapping* mapping) {
+  (mapping->prev ? mapping->prev->next : front_) = mapping->next;
+  (mapping->next ? mapping->next->prev : back_) = mapping->prev;
+  mapping->prev = mapping->next = nullptr;
+}
+
+PageTable::PageTable(Device& device, AddressSpace& space, Physical& physical)
+    : device_(device), space_(space), physical_(physical), pages_(space.pages()) {}
+
+PageTable::~PageTable() {
+  unstick();
+  for (MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1], &stuck_})
+    while (Mapping* mapping = list->front()) {
+      if (!unmap(mapping)) continue;
+      list->remove(mapping);  // the driver refuses (a dead context): the process gives it back
+      delete mapping;
+    }
+}
+
+CUresult PageTable::allow(std::uint64_t first, std::uint64_t pages, bool host) {
+  CUmemAccessDesc access[2] = {};
+  access[0].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access[0].location.id = device_.ordinal();
+  access[1].location = physical_.properties(Tier::kHost).location;
+  access[0].flags = access[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return MEMX_CALL(device_, cuMemSetAccess, address(first), std::size_t(pages * space_.page_bytes()), access,
+                   std::size_t(host ? 2 : 1));
+}
+
+CUresult PageTable::unmap_pages(const Mapping* mapping) {
+  return MEMX_CALL(device_, cuMemUnmap, address(mapping->first), std::size_t(bytes(mapping)));
+}
+
+PageTable::Failure PageTable::map(std::uint64_t first, std::vector<Handle>& handles) {
+  std::vector<std::unique_ptr<Mapping>> made;
+  made.reserve(handles.size());
+  for (std::uint64_t i = 0, page = first; i < handles.size(); ++i) {
+    made.push_back(std::make_unique<Mapping>());
+    made.back()->handle = handles[i];
+    made.back()->first = page;
+    page += made.back()->pages();
+  }
+  Failure failure;
+  std::size_t mapped = 0;
+  for (; mapped < made.size() && !failure; ++mapped) {
+    const Mapping& mapping = *made[mapped];
+    failure.result = MEMX_CALL(device_, cuMemMap, address(mapping.first), std::size_t(bytes(&mapping)), std::size_t(0),
+                               CUmemGenericAllocationHandle(mapping.handle.value), 0ull);
+    if (failure) break;
+  }
+  if (!failure) {
+    failure.call = Call::cuMemSetAccess;
+    const bool host = !handles.empty() && handles.front().tier == Tier::kHost;
+    failure.result = allow(first, made.empty() ? 0 : made.back()->end() - first, host);
+  }
+  if (failure) {
+    std::vector<Handle> unused(handles.begin() + static_cast<std::ptrdiff_t>(mapped), handles.end());
+    for (std::size_t i = 0; i < mapped; ++i) {
+      if (unmap_pages(made[i].get()) == CUDA_SUCCESS) {
+        unused.push_back(made[i]->handle);
+        continue;
+      }
+      Mapping* mapping = made[i].release();
+      mapping->stuck = true;
+      mapping->handle.fresh = false;
+      stuck_.push_back(mapping);
+      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) pages_[page].mapping = mapping;
+    }
+    handles.swap(unused);
+    return failure;
+  }
+  for (auto& owned : made) {
+    Mapping* mapping = owned.release();
+    mapping->handle.fresh = false;
+    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) pages_[page].mapping = mapping;
+    mapped_bytes_[static_cast<int>(mapping->handle.tier)] += bytes(mapping);
+    enlist(mapping);
+  }
+  handles.clear();
+  return failure;
+}
+
+PageTable::Failure PageTable::unmap(Mapping* mapping) {
+  Handle handle;
+  Failure failure = detach(mapping, handle);
+  if (!failure) physical_.put(handle);
+  return failure;
+}
+
+PageTable::Failure PageTable::detach(Mapping* mapping, Handle& out) {
+  Failure failure{unmap_pages(mapping), Call::cuMemUnmap};
+  if (failure) return failure;
+  if (mapping->stuck) {
+    stuck_.remove(mapping);
+  } else {
+    delist(mapping);
+    mapped_bytes_[static_cast<int>(mapping->handle.tier)] -= bytes(mapping);
+  }
+  for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) pages_[page].mapping = nullptr;
+  out = mapping->handle;
+  delete mapping;
+  return failure;
+}
+
+void PageTable::strand(Mapping* mapping) {
+  delist(mapping);
+  mapped_bytes_[static_cast<int>(mapping->handle.tier)] -= bytes(mapping);
+  mapping->live_bytes = 0;
+  mapping->stuck = true;
+  stuck_.push_back(mapping);
+}
+
+std::uint64_t PageTable::stuck_bytes(Tier tier) const {
+  std::uint64_t total = 0;
+  for (const Mapping* mapping = stuck_.front(); mapping; mapping = mapping->next)
+    if (mapping->handle.tier == tier) total += bytes(mapping);
+  return total;
+}
+
+bool PageTable::unstick() {
+  for (Mapping* mapping = stuck_.front(); mapping;) {
+    Mapping* next = mapping->next;
+    unmap(mapping);
+    mapping = next;
+  }
+  return stuck_.empty();
+}
+
+void PageTable::enlist(Mapping* mapping) {
+  const int tier = static_cast<int>(mapping->handle.tier);
+  if (mapping->live_bytes == 0) {
+    idle_[tier].push_back(mapping);
+    idle_bytes_[tier] += bytes(mapping);
+  } else {
+    live_[tier].push_back(mapping);
+    if (mapping->handle.tier == Tier::kDevice) inactive_bytes_ += bytes(mapping) - mapping->live_bytes;
+  }
+}
+
+void PageTable::delist(Mapping* mapping) {
+  const int tier = static_cast<int>(mapping->handle.tier);
+  if (mapping->live_bytes == 0) {
+    idle_[tier].remove(mapping);
+    idle_bytes_[tier] -= bytes(mapping);
+  } else {
+    live_[tier].remove(mapping);
+    if (mapping->handle.tier == Tier::kDevice) inactive_bytes_ -= bytes(mapping) - mapping->live_bytes;
+  }
+}
+
+void PageTable::set_live(Mapping* mapping, std::uint64_t live) {
+  if (mapping->stuck) return;
+  if ((mapping->live_bytes == 0) == (live == 0)) {
+    if (mapping->handle.tier == Tier::kDevice) inactive_bytes_ += mapping->live_bytes - live;
+    mapping->live_bytes = live;
+  } else {
+    delist(mapping);
+    mapping->live_bytes = live;
+    enlist(mapping);
+  }
+  peak_inactive_bytes = std::max(peak_inactive_bytes, inactive_bytes_);
+}
+
+void PageTable::touch(Mapping* mapping) {
+  if (mapping->live_bytes == 0 || mapping->stuck) return;
+  MappingList& list = live_[static_cast<int>(mapping->handle.tier)];
+  list.remove(mapping);
+  list.push_back(mapping);
+}
+
+template <class Change>
+void PageTable::change_live(std::uint64_t begin, std::uint64_t end, Change change) {
+  const std::uint64_t page_bytes = space_.page_bytes();
+  for (std::uint64_t at = begin; at < end;) {
+    Mapping* mapping = pages_[at / page_bytes].mapping;
+    std::uint64_t stop = std::min(end, mapping ? mapping->end() * page_bytes : (at / page_bytes + 1) * page_bytes);
+    if (mapping) change(mapping, stop - at);
+    at = stop;
+  }
+}
+
+void PageTable::add_live(std::uint64_t begin, std::uint64_t end) {
+  change_live(begin, end, [&](Mapping* mapping, std::uint64_t n) { set_live(mapping, mapping->live_bytes + n); });
+}
+
+void PageTable::remove_live(std::uint64_t begin, std::uint64_t end) {
+  change_live(begin, end, [&](Mapping* mapping, std::uint64_t n) { set_live(mapping, mapping->live_bytes - n); });
+}
+
+}  // namespace memx

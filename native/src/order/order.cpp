@@ -1,0 +1,292 @@
+#include "memx/order.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+namespace memx {
+
+class EventPool : public std::enable_shared_from_this<EventPool> {
+ public:
+  explicit EventPool(Device& device) : device_(&device) {}
+
+  CUresult get(EventRef& out) {
+    CUevent event = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!free_.empty()) {
+        event = free_.back();
+        free_.pop_back();
+      }
+    }
+    if (!event) {
+      CUresult result = MEMX_CALL(*device_, cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+      if (result != CUDA_SUCCESS) return result;
+    }
+    out = EventRef(event, [pool = shared_from_this()](CUevent e) { pool->put(e); });
+    return CUDA_SUCCESS;
+  }
+  // The table is going: events still referred to elsewhere are left to the context.
+  void close() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!device_->sticky())
+      for (CUevent event : free_) MEMX_CALL(*device_, cuEventDestroy, event);
+    free_.clear();
+    device_ = nullptr;
+  }
+
+ private:
+  void put(CUevent event) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (device_) free_.push_back(event);
+  }
+  Device* device_;
+  std::mutex mutex_;
+  std::vector<CUevent> free_;
+};
+
+StreamTable::StreamTable(Device& device, ReuseMode mode)
+    : device_(device), mode_(mode), pool_(std::make_shared<EventPool>(device)), streams_(2) {
+  streams_[kLegacy].blocking = streams_[kLegacy].late = true;
+  streams_[kContext].late = true;
+}
+
+StreamTable::~StreamTable() {
+  streams_.clear();
+  pool_->close();
+}
+
+Slot StreamTable::slot_of(CUstream handle) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return kLegacy;
+  unsigned long long id = 0;
+  std::optional<ContextScope> current;
+  if (handle == CU_STREAM_PER_THREAD) current.emplace(device_);
+  CUresult result = MEMX_CALL(device_, cuStreamGetId, handle, &id);
+  if (result != CUDA_SUCCESS) device_.raise(result, Call::cuStreamGetId, "asking for the identity of a stream");
+  auto found = by_id_.find(id);
+  if (found != by_id_.end()) {
+    streams_[found->second].handle = handle;
+    return found->second;
+  }
+  Stream stream;
+  stream.handle = handle;
+  stream.id = id;
+  stream.per_thread = handle == CU_STREAM_PER_THREAD;
+  unsigned flags = CU_STREAM_NON_BLOCKING;  // unknown counts as not implicitly ordered
+  if (stream.per_thread)
+    flags = 0;
+  else if (MEMX_CALL(device_, cuStreamGetFlags, handle, &flags) != CUDA_SUCCESS)
+    flags = CU_STREAM_NON_BLOCKING;
+  stream.blocking = !(flags & CU_STREAM_NON_BLOCKING);
+  Slot slot = static_cast<Slot>(streams_.size());
+  streams_.push_back(std::move(stream));
+  by_id_.emplace(id, slot);
+  return slot;
+}
+
+Slot StreamTable::slot_or_context(CUstream handle, Slot last_known) noexcept {
+  if (last_known == kLegacy || last_known == kContext) return last_known;
+  const Stream& stream = streams_[last_known];
+  unsigned long long id = 0;
+  if (stream.per_thread) {
+    ContextScope current(device_);
+    if (MEMX_CALL(device_, cuStreamGetId, CU_STREAM_PER_THREAD, &id) == CUDA_SUCCESS && id == stream.id) return last_known;
+    return kContext;
+  }
+  if (MEMX_CALL(device_, cuStreamGetId, handle, &id) == CUDA_SUCCESS && id == stream.id) return last_known;
+  return kContext;
+}
+
+CUresult StreamTable::record(Slot slot, EventRef& event) {
+  ContextScope current(device_);
+  CUresult result = pool_->get(event);
+  if (result != CUDA_SUCCESS) return result;
+  if (slot != kContext) return MEMX_CALL(device_, cuEventRecord, event.get(), streams_[slot].handle);
+  result = MEMX_CALL(device_, cuCtxRecordEvent, device_.context(), event.get());
+  if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_FOUND) {
+    // Drivers before 12.5: an event on the legacy stream, after everything else has been waited for.
+    result = MEMX_CALL(device_, cuCtxSynchronize);
+    if (result == CUDA_SUCCESS) result = MEMX_CALL(device_, cuEventRecord, event.get(), nullptr);
+  }
+  return result;
+}
+
+void StreamTable::keep(Slot slot, EventRef event) {
+  Stream& stream = streams_[slot];
+  stream.recorded = stream.issued;
+  stream.events.push_back({stream.issued, std::move(event)});
+  if (!stream.active) active_.push_back(slot);
+  stream.active = true;
+}
+
+Point StreamTable::now(Slot slot) noexcept {
+  Stream* stream = &streams_[slot];
+  if (!stream->late) {
+    EventRef event;
+    try {
+      Slot live = slot_or_context(stream->handle, slot);
+      if (live == slot && record(slot, event) == CUDA_SUCCESS) {
+        ++stream->issued;
+        keep(slot, std::move(event));
+        thin(*stream);
+        return {slot, stream->issued};
+      }
+    } catch (...) {  // no memory for an event: the context's own point needs none
+    }
+    slot = kContext;
+    stream = &streams_[slot];
+  }
+  return {slot, ++stream->issued};
+}
+
+bool StreamTable::complete(const PointSet& points) const {
+  for (const Point& point : points)
+    if (!complete(point)) return false;
+  return true;
+}
+
+bool StreamTable::poll_stream(Stream& stream) {
+  bool any = false;
+  while (!stream.events.empty()) {
+    if (MEMX_CALL(device_, cuEventQuery, stream.events.front().event.get()) != CUDA_SUCCESS) break;
+    stream.completed = std::max(stream.completed, stream.events.front().number);
+    stream.events.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+bool StreamTable::poll(bool late) {
+  bool any = false;
+  if (late && streams_[kLegacy].issued > streams_[kLegacy].completed) {
+    Stream& legacy = streams_[kLegacy];
+    ContextScope current(device_);
+    if (MEMX_CALL(device_, cuStreamQuery, nullptr) == CUDA_SUCCESS) {
+      legacy.completed = legacy.recorded = legacy.issued;
+      any = true;
+    } else if (legacy.issued > legacy.recorded) {
+      event_for({kLegacy, legacy.issued});
+    }
+  }
+  if (late && streams_[kContext].issued > streams_[kContext].recorded) event_for({kContext, streams_[kContext].issued});
+  std::size_t kept = 0;
+  for (Slot slot : active_) {
+    any |= poll_stream(streams_[slot]);
+    streams_[slot].active = !streams_[slot].events.empty();
+    if (streams_[slot].active) active_[kept++] = slot;
+  }
+  active_.resize(kept);
+  return any;
+}
+
+// Bounds what one stream holds: an event in the middle can go, a later one stands for its point.
+void StreamTable::thin(Stream& stream) {
+  constexpr std::size_t kMany = 64;
+  if (stream.events.size() <= kMany) return;
+  poll_stream(stream);
+  if (stream.events.size() <= kMany) return;
+  std::deque<Recorded> kept;
+  for (std::size_t i = 0; i < stream.events.size(); ++i)
+    if (i % 2 == 1 || i + 1 == stream.events.size()) kept.push_back(std::move(stream.events[i]));
+  stream.events.swap(kept);
+}
+
+bool StreamTable::ordered(const Point& point, Slot slot) const {
+  if (complete(point)) return true;
+  if (point.slot == slot) return slot != kContext;
+  const auto& after = streams_[slot].after;
+  auto edge = after.find(point.slot);
+  return edge != after.end() && point.number <= edge->second && mode_ != ReuseMode::kStream;
+}
+
+bool StreamTable::implicitly_ordered(const Point& point, Slot slot) const {
+  if (mode_ == ReuseMode::kStream) return false;
+  if (point.slot == kLegacy) return streams_[slot].blocking;
+  return slot == kLegacy && streams_[point.slot].blocking;
+}
+
+bool StreamTable::usable(const PointSet& points, Slot slot) const {
+  for (const Point& point : points) {
+    if (ordered(point, slot)) continue;
+    if (!implicitly_ordered(point, slot) || streams_[point.slot].excluded || streams_[slot].excluded) return false;
+  }
+  return true;
+}
+
+void StreamTable::prune(PointSet& points, Slot slot) const {
+  points.remove_if([&](const Point& point) { return ordered(point, slot); });
+}
+
+void StreamTable::prune_complete(PointSet& points) const {
+  points.remove_if([&](const Point& point) { return complete(point); });
+}
+
+void StreamTable::note_wait(Slot slot, Slot on) {
+  if (slot == on || slot == kContext) return;
+  Stream& stream = streams_[slot];
+  const Stream& other = streams_[on];
+  auto raise_to = [&](Slot key, std::uint64_t number) {
+    std::uint64_t& edge = stream.after[key];
+    edge = std::max(edge, number);
+  };
+  raise_to(on, other.issued);
+  for (const auto& [key, number] : other.after)
+    if (key != slot) raise_to(key, number);
+}
+
+bool StreamTable::insert_waits(const PointSet& points, Slot slot) {
+  if (mode_ != ReuseMode::kMutual || excluded(slot)) return false;
+  for (const Point& point : points)
+    if (!ordered(point, slot) && (excluded(point.slot) || point.slot == kContext)) return false;
+  ContextScope current(device_);
+  for (const Point& point : points) {
+    if (ordered(point, slot)) continue;
+    EventRef event = event_for(point);
+    if (!event) {
+      if (complete(point)) continue;
+      return false;
+    }
+    if (MEMX_CALL(device_, cuStreamWaitEvent, streams_[slot].handle, event.get(), 0u) != CUDA_SUCCESS) return false;
+    std::uint64_t& edge = streams_[slot].after[point.slot];
+    edge = std::max(edge, point.number);
+  }
+  return true;
+}
+
+bool StreamTable::capturing(Slot slot) {
+  if (slot == kContext) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUresult result = MEMX_CALL(device_, cuStreamIsCapturing, streams_[slot].handle, &status);
+  // Asked of the legacy stream while another stream captures, the driver answers with an error.
+  return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+EventRef StreamTable::event_for(const Point& point) {
+  Stream& stream = streams_[point.slot];
+  if (complete(point)) return nullptr;
+  for (const Recorded& recorded : stream.events)
+    if (recorded.number >= point.number) return recorded.event;
+  EventRef event;
+  if (record(point.slot, event) != CUDA_SUCCESS) return nullptr;
+  keep(point.slot, event);
+  return event;
+}
+
+void StreamTable::settle(const Point& point) {
+  Stream& stream = streams_[point.slot];
+  stream.completed = std::max(stream.completed, point.number);
+}
+
+std::string StreamTable::name(Slot slot) const {
+  if (slot == kLegacy) return "the legacy default stream";
+  if (slot == kContext) return "the whole context";
+  return "stream " + std::to_string(streams_[slot].id);
+}
+
+std::size_t StreamTable::pending_events() const {
+  std::size_t count = 0;
+  for (const Stream& stream : streams_) count += stream.events.size();
+  return count;
+}
+
+}  // namespace memx

@@ -1,0 +1,323 @@
+#include "memx/resource.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+namespace memx {
+namespace {
+
+// Counts forks on the child's side; a resource of another generation is a parent's.
+std::atomic<unsigned> fork_generation{0};
+
+unsigned current_generation() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
+  (void)registered;
+  return fork_generation.load(std::memory_order_relaxed);
+}
+
+std::uint64_t device_granularity(Device& device) {
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = device.ordinal();
+  std::size_t granularity = 0;
+  CUresult result = MEMX_CALL(device, cuMemGetAllocationGranularity, &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (result != CUDA_SUCCESS) device.raise(result, Call::cuMemGetAllocationGranularity, "asking for the page size");
+  return granularity;
+}
+
+}  // namespace
+
+Config checked(Config config) {
+  Device device(config.device);
+  const std::uint64_t granularity = device_granularity(device);
+  if (config.page_bytes == 0) config.page_bytes = granularity;
+  if (config.page_bytes % granularity || !std::has_single_bit(config.page_bytes))
+    throw Error(ErrorKind::kInvalidValue, "page size " + std::to_string(config.page_bytes) +
+                                              " is not a power of two times the driver's granularity of " + std::to_string(granularity));
+  if (config.device_limit == 0) config.device_limit = device.total_bytes();
+  if (config.device_limit < config.page_bytes)
+    throw Error(ErrorKind::kInvalidValue, "device_limit " + std::to_string(config.device_limit) +
+                                              " is smaller than one page of " + std::to_string(config.page_bytes));
+  if (config.host_limit > 0 && config.host_limit < config.page_bytes)
+    throw Error(ErrorKind::kInvalidValue, "host_limit " + std::to_string(config.host_limit) +
+                                              " is smaller than one page of " + std::to_string(config.page_bytes) + "; 0 means none");
+  return config;
+}
+
+Resource::Resource(const Config& config)
+    : config_(checked(config)),
+      device_(std::make_unique<Device>(config_.device)),
+      store_(std::make_unique<Store>(*device_, config_)),
+      generation_(current_generation()) {}
+
+Resource::~Resource() {
+  if (generation_ != current_generation()) {  // a child's copy: the driver is not there for it
+    store_.release();
+    device_.release();
+    return;
+  }
+  close();
+}
+
+void Resource::close() {
+  if (generation_ != current_generation()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  store_.reset();
+  requested_.current = allocated_.current = active_.current = 0;
+}
+
+Lock Resource::enter() {
+  if (generation_ != current_generation())
+    throw Error(ErrorKind::kInvalidState,
+                "this memx resource was initialised before fork: a CUDA context does not survive it. Create the "
+                "resource in the child, or start the child with the 'spawn' method");
+  Lock lock(mutex_);
+  if (!store_) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
+  if (CUresult sticky = device_->sticky())
+    throw Error(ErrorKind::kDriver,
+                "an earlier " + device_->error_name(sticky) + " has made the device's context unusable in this process: restart it",
+                sticky, "");
+  return lock;
+}
+
+void Resource::update() { active_.set(allocated_.current + store_->pool.pending_bytes()); }
+
+Block* Resource::live_block(std::uint64_t address, const char* doing) {
+  const std::uint64_t base = store_->space.base();
+  Block* block = address < base ? nullptr : store_->pool.starting_at(address - base);
+  if (block && block->live) return block;
+  char text[200];
+  std::snprintf(text, sizeof text, "cannot %s 0x%llx: not a live buffer of this resource (freed before, or another's)", doing,
+                static_cast<unsigned long long>(address));
+  throw Error(ErrorKind::kInvalidState, text);
+}
+
+std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, bool host_ok, std::uint32_t tag) {
+  if (bytes == 0) {
+    enter();
+    return 0;
+  }
+  if (bytes > 1ull << 62)
+    throw Error(ErrorKind::kInvalidValue, "cannot allocate " + std::to_string(bytes) + " bytes: larger than any address range");
+  if (align == 0) align = kGranularity;
+  if (!std::has_single_bit(align) || align > 1ull << 40)
+    throw Error(ErrorKind::kInvalidValue, "alignment " + std::to_string(align) + " is not a power of two up to 1 TiB");
+  Lock lock = enter();
+  Request request;
+  request.requested = bytes;
+  request.bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
+  request.align = std::max(align, kGranularity);
+  request.slot = store_->order.slot_of(stream);
+  request.host_ok = host_ok;
+  request.tag = tag;
+  Block* block = store_->allocate(lock, request);
+  ++allocations_;
+  requested_.set(requested_.current + bytes);
+  allocated_.set(allocated_.current + block->bytes);
+  update();
+  const std::uint64_t address = store_->space.base() + block->begin;
+  log_.add({TraceEvent::kAlloc, tag, address, bytes, reinterpret_cast<std::uint64_t>(stream)});
+  return address;
+}
+
+void Resource::free(std::uint64_t address) { free_on(address, nullptr); }
+void Resource::free(std::uint64_t address, CUstream stream) { free_on(address, &stream); }
+
+void Resource::free_on(std::uint64_t address, const CUstream* stream) {
+  if (address == 0 || generation_ != current_generation()) return;
+  Lock lock(mutex_);
+  if (!store_) return;  // closed: gone already
+  Block* block = live_block(address, "free");
+  StreamTable& order = store_->order;
+  Slot freed_on = block->slot;
+  if (stream) {
+    try {
+      freed_on = order.slot_of(*stream);
+    } catch (const Error&) {  // a stream that is gone: all work of the context stands for it
+      freed_on = StreamTable::kContext;
+    }
+  }
+  PointSet points = block->points;
+  order.prune_complete(points);
+  points.add(order.now(block->slot));
+  if (freed_on != block->slot) points.add(order.now(freed_on));
+  for (Slot slot : block->used_on)
+    if (slot != freed_on) points.add(order.now(slot));
+  ++frees_;
+  requested_.current -= block->requested;
+  allocated_.current -= block->bytes;
+  log_.add({TraceEvent::kFree, tag_of(block->key), address, block->requested, stream ? reinterpret_cast<std::uint64_t>(*stream) : ~0ull});
+  store_->release(block, std::move(points));
+  update();
+}
+
+void Resource::record_stream(std::uint64_t address, CUstream stream) {
+  Lock lock = enter();
+  if (address == 0) return;
+  Block* block = live_block(address, "record a stream for");
+  const Slot slot = store_->order.slot_of(stream);
+  auto& used = block->used_on;
+  if (slot != block->slot && std::find(used.begin(), used.end(), slot) == used.end()) used.push_back(slot);
+  log_.add({TraceEvent::kRecordStream, tag_of(block->key), address, block->requested, reinterpret_cast<std::uint64_t>(stream)});
+}
+
+void Resource::note_wait(CUstream stream, CUstream on) {
+  Lock lock = enter();
+  const Slot later = store_->order.slot_of(stream), earlier = store_->order.slot_of(on);
+  store_->order.note_wait(later, earlier);
+  log_.add({TraceEvent::kWait, 0, reinterpret_cast<std::uint64_t>(on), 0, reinterpret_cast<std::uint64_t>(stream)});
+}
+
+void Resource::exclude_stream(CUstream stream) {
+  Lock lock = enter();
+  store_->order.exclude(store_->order.slot_of(stream));
+}
+
+std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream) {
+  Lock lock = enter();
+  const Slot slot = store_->order.slot_of(stream);
+  std::vector<Operand> operands;
+  operands.reserve(uses.size());
+  for (const Use& use : uses) {
+    if (use.address == 0 || use.bytes == 0) continue;
+    Block* block = live_block(use.address, "use");
+    if (use.offset > block->requested || use.bytes > block->requested - use.offset)
+      throw Error(ErrorKind::kInvalidValue, "bytes " + std::to_string(use.offset) + " to " + std::to_string(use.offset + use.bytes) +
+                                                " are outside a buffer of " + std::to_string(block->requested) + " bytes");
+    operands.push_back({block, block->begin + use.offset, block->begin + use.offset + use.bytes, use.mode});
+  }
+  return store_->begin_use(lock, operands, slot);
+}
+
+void Resource::end_use(std::uint64_t token) {
+  if (generation_ != current_generation()) return;
+  Lock lock(mutex_);
+  if (store_) store_->end_use(token);
+}
+
+std::uint64_t Resource::prefetch(std::uint64_t address, CUstream stream) {
+  Lock lock = enter();
+  if (address == 0) return 0;
+  return store_->prefetch(lock, live_block(address, "prefetch"), store_->order.slot_of(stream));
+}
+
+std::uint64_t Resource::evict(std::uint64_t address) {
+  Lock lock = enter();
+  return address ? store_->evict(lock, live_block(address, "evict")) : 0;
+}
+
+void Resource::pin(std::uint64_t address) {
+  Lock lock = enter();
+  if (address) store_->pin(live_block(address, "pin"));
+}
+
+void Resource::unpin(std::uint64_t address) {
+  Lock lock = enter();
+  if (address) store_->unpin(live_block(address, "unpin"));
+}
+
+void Resource::rebalance() {
+  Lock lock = enter();
+  store_->rebalance(lock);
+}
+
+std::uint32_t Resource::tag_id(const std::string& name) {
+  Lock lock = enter();
+  return tags_.emplace(name, static_cast<std::uint32_t>(tags_.size() + 1)).first->second;
+}
+
+void Resource::pause(std::uint32_t tag, bool keep) {
+  Lock lock = enter();
+  store_->pause(lock, tag, keep);
+}
+
+void Resource::resume(std::uint32_t tag) {
+  Lock lock = enter();
+  store_->resume(lock, tag);
+}
+
+std::uint64_t Resource::trim(std::uint64_t keep_bytes) {
+  Lock lock = enter();
+  const std::uint64_t released = store_->trim(lock, keep_bytes);
+  update();
+  return released;
+}
+
+void Resource::read(std::uint64_t address, std::uint64_t offset, void* into, std::uint64_t bytes) {
+  Lock lock = enter();
+  if (address == 0 || bytes == 0) return;
+  Block* block = live_block(address, "read");
+  if (offset > block->requested || bytes > block->requested - offset)
+    throw Error(ErrorKind::kInvalidValue, "reading outside a buffer of " + std::to_string(block->requested) + " bytes");
+  store_->read(lock, block, block->begin + offset, block->begin + offset + bytes, into);
+}
+
+std::uint64_t Resource::size_of(std::uint64_t address) {
+  Lock lock = enter();
+  return address ? live_block(address, "size")->requested : 0;
+}
+
+Statistics Resource::statistics() {
+  if (generation_ != current_generation()) enter();
+  Lock lock(mutex_);
+  Statistics out{};
+  out.requested = requested_;
+  out.allocated = allocated_;
+  out.allocations = allocations_;
+  out.frees = frees_;
+  for (unsigned i = 0; i < static_cast<unsigned>(Call::kCount); ++i)
+    if (std::uint64_t n = device_->count(static_cast<Call>(i))) out.driver_calls[call_name(static_cast<Call>(i))] = n;
+  if (!store_) return out;
+  update();
+  out.active = active_;
+  const Physical& physical = store_->physical;
+  out.inactive = {store_->table.inactive_bytes(), store_->table.peak_inactive_bytes};
+  out.reserved = {physical.held_bytes(Tier::kDevice), physical.peak_device_bytes};
+  out.host = {physical.host_bytes(), physical.peak_host_bytes};
+  out.migrated_in_bytes = store_->migrated_in_bytes;
+  out.migrated_out_bytes = store_->migrated_out_bytes;
+  out.reuse_hits = store_->reuse_hits;
+  return out;
+}
+
+void Resource::reset_peak_statistics() {
+  Lock lock(mutex_);
+  for (Gauge* gauge : {&requested_, &allocated_, &active_}) gauge->peak = gauge->current;
+  if (!store_) return;
+  store_->physical.reset_peaks();
+  store_->table.peak_inactive_bytes = store_->table.inactive_bytes();
+}
+
+void Resource::record_events(bool on) {
+  Lock lock(mutex_);
+  log_.enable(on);
+}
+
+std::vector<TraceEvent> Resource::drain_events() {
+  Lock lock(mutex_);
+  return log_.drain();
+}
+
+void Resource::check() {
+  Lock lock(mutex_);
+  if (!store_) return;
+  std::string why;
+  bool ok = store_->check(&why);
+  std::uint64_t allocated = 0, requested = 0;
+  store_->pool.for_each([&](const Block& block) {
+    if (!block.live) return;
+    allocated += block.bytes;
+    requested += block.requested;
+  });
+  if (ok && (allocated != allocated_.current || requested != requested_.current)) {
+    ok = false;
+    why = "allocated or requested bytes are miscounted";
+  }
+  if (!ok) throw std::logic_error("memx invariant broken: " + why);
+}
+
+}  // namespace memx

@@ -1,0 +1,232 @@
+// Blocks for requests: a hit in the pool, or a range grown and backed.
+#include <algorithm>
+
+#include "memx/store.h"
+
+namespace memx {
+namespace {
+
+std::uint64_t pages_for(std::uint64_t bytes, std::uint64_t page_bytes) { return (bytes + page_bytes - 1) / page_bytes; }
+
+// What a fresh range must have so that an aligned block fits in it wherever it starts.
+std::uint64_t spacious(const Request& request) { return request.bytes + (request.align - kGranularity); }
+
+Place place_for(Tier tier) { return tier == Tier::kDevice ? Place::kDevice : Place::kHost; }
+
+}  // namespace
+
+Block* Store::allocate(Lock& lock, const Request& request) {
+  if (config.lazy) return allocate_lazy(lock, request);
+  const KeyId key = key_of(request.tag, Place::kDevice);
+  Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
+  if (block) {
+    ++reuse_hits;
+  } else {
+    CUresult result = CUDA_SUCCESS;
+    block = find_or_grow(lock, request, Tier::kDevice, result);
+    if (!block && config.oversubscribe && request.host_ok && host_mappable) {
+      CUresult host_result = CUDA_SUCCESS;
+      block = find_or_grow(lock, request, Tier::kHost, host_result);
+    }
+    if (!block) throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, result), result);
+  }
+  block = pool.take(block, request.bytes, request.align, request.slot, request.requested);
+  table.add_live(block->begin, block->end());
+  return block;
+}
+
+Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresult& result) {
+  const KeyId key = key_of(request.tag, place_for(tier));
+  for (;;) {
+    const bool capturing = order.capturing(request.slot);
+    if (!capturing && order.poll(true)) pool.tidy();
+    Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
+    if (!block && !capturing && order.mode() == ReuseMode::kMutual) {
+      block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
+      if (block && !order.insert_waits(block->points, request.slot)) block = nullptr;
+    }
+    if (block) {
+      ++reuse_hits;
+      return block;
+    }
+    block = grow(request, tier, capturing, result);
+    if (block) return block;
+    if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
+    PointSet points;
+    if (capturing || !blocking_points(request, tier, points)) return nullptr;
+    wait(lock, points[0]);
+  }
+}
+
+// What stands between the request and memory that is free but for work in progress. False: nothing, so that no
+// wait would help.
+bool Store::blocking_points(const Request& request, Tier tier, PointSet& out) {
+  const KeyId key = key_of(request.tag, place_for(tier));
+  if (Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny)) {
+    out = block->points;
+  } else {
+    const std::uint64_t bytes = pages_for(request.bytes, config.page_bytes) * config.page_bytes;
+    if (physical.room_bytes(tier) + table.idle_bytes(tier) < bytes) return false;
+    for (Mapping* mapping = table.idle(tier).front(); mapping; mapping = mapping->next)
+      if (pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, out)) {
+        order.prune_complete(out);
+        if (!out.empty()) break;
+      }
+  }
+  order.prune_complete(out);
+  return !out.empty();
+}
+
+Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& result) {
+  const std::uint64_t page_bytes = config.page_bytes;
+  const KeyId key = key_of(request.tag, place_for(tier));
+  Block* tail = pool.tail(key, request.slot);
+  if (tail && tail->bytes >= spacious(request)) return tail;
+  std::uint64_t pages = pages_for(spacious(request) - (tail ? tail->bytes : 0), page_bytes);
+  // Waiting or reclaiming cannot make room for this: say so before anything is taken.
+  if (physical.room_bytes(tier) + table.idle_bytes(tier) < pages_for(request.bytes, page_bytes) * page_bytes && !tail) {
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    return nullptr;
+  }
+  const std::uint64_t top = pool.top(key);
+  std::uint64_t first = top / page_bytes;
+  if (!(top && space.claim_at(first, pages))) {
+    tail = nullptr;
+    pages = pages_for(spacious(request), page_bytes);
+    std::optional<std::uint64_t> range = space.claim(pages);
+    if (!range) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+      return nullptr;
+    }
+    first = *range;
+  }
+  if (tail) pool.hold(tail);
+  const std::uint64_t wanted = pages * page_bytes;
+  const std::uint64_t cached_before = physical.cached_bytes(tier);
+  if (!capturing && cached_before < wanted) reclaim_idle(tier, wanted - cached_before);
+  std::vector<Handle> handles;
+  result = physical.acquire(tier, pages, handles, !capturing);
+  if (result == CUDA_SUCCESS) {
+    PageTable::Failure failure = table.map(first, handles);
+    result = failure.result;
+    if (failure) physical.give_back(handles);
+  }
+  if (result != CUDA_SUCCESS) {
+    for (std::uint64_t page = first; page < first + pages; ++page)
+      if (!table.mapping_at(page)) space.give_back(page, 1);
+    if (tail) pool.unhold(tail);
+    return nullptr;
+  }
+  if (!tail) return pool.add_range(first * page_bytes, wanted, key);
+  pool.extend(tail, wanted);
+  return tail;
+}
+
+// Unmaps wholly free handles whose work is over, oldest first, into the cache of handles.
+std::uint64_t Store::reclaim_idle(Tier tier, std::uint64_t bytes) {
+  std::uint64_t reclaimed = 0;
+  for (Mapping* mapping = table.idle(tier).front(); mapping && reclaimed < bytes;) {
+    Mapping* next = mapping->next;
+    const std::uint64_t size = mapping->pages() * config.page_bytes;
+    if (reclaim(mapping)) reclaimed += size;
+    mapping = next;
+  }
+  return reclaimed;
+}
+
+bool Store::reclaim(Mapping* mapping) {
+  const std::uint64_t first = mapping->first, pages = mapping->pages();
+  const std::uint64_t begin = first * config.page_bytes, end = mapping->end() * config.page_bytes;
+  PointSet points = mapping->uses;
+  if (mapping->pins || mapping->busy || !pool.free_points(begin, end, points) || !order.complete(points)) return false;
+  if (table.unmap(mapping)) return false;
+  if (!config.lazy) {
+    pool.remove_range(begin, end);
+    space.give_back(first, pages);
+  }
+  return true;
+}
+
+Block* Store::allocate_lazy(Lock&, const Request& request) {
+  const KeyId key = key_of(request.tag, Place::kLazy);
+  Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
+  if (!block) {
+    if (order.poll(true)) pool.tidy();
+    block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
+  }
+  if (block) {
+    ++reuse_hits;
+  } else {
+    block = pool.tail(key, request.slot);
+    std::uint64_t pages = pages_for(spacious(request) - std::min(spacious(request), block ? block->bytes : 0), config.page_bytes);
+    const std::uint64_t top = pool.top(key);
+    if (pages && block && space.claim_at(top / config.page_bytes, pages)) {
+      pool.hold(block);
+      pool.extend(block, pages * config.page_bytes);
+    } else if (pages) {
+      pages = pages_for(spacious(request), config.page_bytes);
+      std::uint64_t first = top / config.page_bytes;
+      if (!(top && space.claim_at(first, pages))) {
+        std::optional<std::uint64_t> range = space.claim(pages);
+        if (!range) throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));
+        first = *range;
+      }
+      block = pool.add_range(first * config.page_bytes, pages * config.page_bytes, key);
+    }
+  }
+  block = pool.take(block, request.bytes, request.align, request.slot, request.requested);
+  table.add_live(block->begin, block->end());
+  return block;
+}
+
+void Store::release(Block* block, PointSet points) {
+  const std::uint64_t page_bytes = config.page_bytes;
+  const std::uint64_t begin = block->begin, end = block->end();
+  for (; block->pins; unpin(block)) {
+  }
+  table.remove_live(begin, end);
+  if (!config.lazy && !block->moved) {
+    pool.release(block, std::move(points));
+    return;
+  }
+  std::vector<Pool::Piece> pieces;
+  std::vector<std::uint64_t> swapped;
+  for (std::uint64_t page = begin / page_bytes; page * page_bytes < end;) {
+    Mapping* mapping = table.mapping_at(page);
+    if (mapping && config.lazy) mapping->uses.merge(points);
+    if (!mapping && table.page(page).swap) swapped.push_back(page);
+    Place place = !mapping ? Place::kUnbacked : place_for(mapping->handle.tier);
+    page = mapping ? mapping->end() : page + 1;
+    const std::uint64_t stop = std::min(end, page * page_bytes);
+    if (!pieces.empty() && pieces.back().place == place)
+      pieces.back().end = stop;
+    else
+      pieces.push_back({stop, place});
+  }
+  if (config.lazy)
+    pool.release(block, std::move(points));
+  else
+    pool.release_pieces(block, std::move(points), pieces);
+  for (std::uint64_t page : swapped)
+    if (pool.live_bytes_in(page * page_bytes, (page + 1) * page_bytes) == 0) drop_swap(page);
+  if (config.lazy) return;
+  std::uint64_t last = begin;
+  for (const Pool::Piece& piece : pieces) {
+    if (piece.place == Place::kUnbacked) give_up_addresses(last / page_bytes, (piece.end + page_bytes - 1) / page_bytes);
+    last = piece.end;
+  }
+}
+
+// Addresses that nothing backs and nobody holds go back; what shares a page with a live block stays.
+void Store::give_up_addresses(std::uint64_t first, std::uint64_t end) {
+  for (std::uint64_t page = first; page < end; ++page) {
+    const std::uint64_t from = page * config.page_bytes, to = from + config.page_bytes;
+    PointSet unused;
+    Block* block = pool.at(from);
+    if (!block || table.mapping_at(page) || !pool.free_points(from, to, unused)) continue;
+    pool.remove_range(from, to);
+    space.give_back(page, 1);
+  }
+}
+
+}  // namespace memx

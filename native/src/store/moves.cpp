@@ -1,0 +1,326 @@
+// Explicit moves, pauses and trims.
+#include <algorithm>
+#include <cstring>
+
+#include "memx/store.h"
+
+namespace memx {
+
+// Waits for the work queued on a mapping; it may be gone or another when this returns.
+void Store::wait_for_uses(Lock& lock, std::uint64_t first_page) {
+  for (;;) {
+    Mapping* mapping = table.mapping_at(first_page);
+    if (!mapping) return;
+    order.prune_complete(mapping->uses);
+    if (mapping->uses.empty()) return;
+    wait(lock, mapping->uses[0]);
+  }
+}
+
+// Mappings of the block in a tier (kPinned: any) on which nothing else is alive.
+std::vector<Mapping*> Store::owned_mappings(Block* block, Tier tier, std::uint64_t& skipped) {
+  const std::uint64_t page_bytes = config.page_bytes;
+  std::vector<Mapping*> owned;
+  skipped = 0;
+  for (std::uint64_t page = block->begin / page_bytes; page * page_bytes < block->end();) {
+    Mapping* mapping = table.mapping_at(page);
+    if (!mapping) {
+      ++page;
+      continue;
+    }
+    page = mapping->end();
+    if (mapping->handle.tier != tier) continue;
+    const std::uint64_t mine = std::min(block->end(), mapping->end() * page_bytes) - std::max(block->begin, mapping->first * page_bytes);
+    if (mapping->live_bytes > mine || mapping->pins || mapping->busy)
+      skipped += mine;
+    else
+      owned.push_back(mapping);
+  }
+  return owned;
+}
+
+// Moves one eager mapping to another tier at the same address: into new handles mapped elsewhere, then exchanged.
+PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
+  const std::uint64_t page_bytes = config.page_bytes;
+  Mapping* mapping = table.mapping_at(first);
+  const std::uint64_t pages = mapping->pages(), bytes = pages * page_bytes;
+  const std::uint64_t cached_before = physical.cached_bytes(to);
+  if (cached_before < bytes) reclaim_idle(to, bytes - cached_before);
+  std::vector<Handle> handles;
+  PageTable::Failure failure{physical.acquire(to, pages, handles), Call::cuMemCreate};
+  if (failure) return failure;
+  std::optional<std::uint64_t> scratch = space.claim(pages);
+  if (!scratch) {
+    physical.give_back(handles);
+    return {CUDA_ERROR_OUT_OF_MEMORY, Call::cuMemAddressReserve};
+  }
+  auto release_scratch = [&] {
+    for (std::uint64_t page = *scratch; page < *scratch + pages; ++page)
+      if (!table.mapping_at(page)) space.give_back(page, 1);
+  };
+  failure = table.map(*scratch, handles);
+  if (failure) {
+    physical.give_back(handles);
+    release_scratch();
+    return failure;
+  }
+  mapping->busy = true;
+  lock.unlock();
+  {
+    ContextScope current(device);
+    failure = {MEMX_CALL(device, cuMemcpyAsync, table.address(*scratch), table.address(first), std::size_t(bytes), stream_),
+               Call::cuMemcpyAsync};
+    CUresult over = MEMX_CALL(device, cuStreamSynchronize, stream_);
+    if (!failure) failure = {over, Call::cuStreamSynchronize};
+  }
+  lock.lock();
+  mapping->busy = false;
+  changed_.notify_all();
+  for (std::uint64_t page = *scratch; page < *scratch + pages;) {
+    Mapping* copy = table.mapping_at(page);
+    page = copy->end();
+    Handle handle;
+    PageTable::Failure failed = table.detach(copy, handle);
+    if (failed) {
+      table.strand(copy);
+      failure = failure ? failure : failed;
+    } else {
+      handles.push_back(handle);
+    }
+  }
+  release_scratch();
+  Handle old;
+  if (!failure) failure = table.detach(mapping, old);
+  if (failure) {
+    for (const Handle& handle : handles) physical.put(handle);
+    physical.trim(to, cached_before);
+    return failure;
+  }
+  failure = table.map(first, handles);
+  if (failure) {
+    for (const Handle& handle : handles) physical.put(handle);
+    restore(first, old);
+    physical.trim(to, cached_before);
+    return failure;
+  }
+  for (std::uint64_t page = first; page < first + pages;) {
+    Mapping* moved = table.mapping_at(page);
+    table.set_live(moved, pool.live_bytes_in(moved->first * page_bytes, moved->end() * page_bytes));
+    page = moved->end();
+  }
+  physical.put(old);
+  pool.change_place(first * page_bytes, (first + pages) * page_bytes, to == Tier::kDevice ? Place::kDevice : Place::kHost);
+  (to == Tier::kDevice ? migrated_in_bytes : migrated_out_bytes) += bytes;
+  return {};
+}
+
+// Puts a handle back where it was taken from. If even that fails, the blocks there have lost their contents.
+void Store::restore(std::uint64_t first, Handle handle) {
+  const std::uint64_t begin = first * config.page_bytes, end = begin + ((config.page_bytes) << handle.order);
+  std::vector<Handle> handles{handle};
+  table.unstick();
+  if (!table.map(first, handles)) {
+    table.set_live(table.mapping_at(first), pool.live_bytes_in(begin, end));
+    return;
+  }
+  for (const Handle& unused : handles) physical.put(unused);
+  pool.change_place(begin, end, Place::kUnbacked);
+  for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)
+    if (block->live) block->lost = true;
+}
+
+std::uint64_t Store::prefetch(Lock& lock, Block* block, Slot slot) {
+  if (config.lazy) {
+    end_use(begin_use(lock, {{block, block->begin, block->end(), kRead}}, slot));
+    return 0;
+  }
+  drain(lock);
+  std::uint64_t skipped = 0;
+  for (Mapping* mapping : owned_mappings(block, Tier::kHost, skipped)) {
+    PageTable::Failure failure = move(lock, mapping->first, Tier::kDevice);
+    if (failure.result == CUDA_ERROR_OUT_OF_MEMORY && !device.sticky()) {
+      Request request;
+      request.requested = request.bytes = block->bytes;
+      throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, failure.result), failure.result);
+    }
+    if (failure) device.raise(failure.result, failure.call, "bringing a buffer to the device");
+  }
+  return skipped;
+}
+
+std::uint64_t Store::evict(Lock& lock, Block* block) {
+  if (block->pins) throw Error(ErrorKind::kInvalidState, "this buffer is pinned: unpin it before evicting it");
+  std::uint64_t skipped = 0;
+  if (config.lazy) {
+    std::vector<std::uint64_t> firsts;
+    for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) firsts.push_back(mapping->first);
+    for (std::uint64_t first : firsts) wait_for_uses(lock, first);
+    std::vector<Mapping*> idle;
+    for (std::uint64_t first : firsts) {
+      Mapping* mapping = table.mapping_at(first);
+      if (mapping && mapping->first == first && !mapping->pins && !mapping->busy) idle.push_back(mapping);
+    }
+    swap_out(lock, idle, true);
+    return skipped;
+  }
+  if (!host_mappable)
+    throw Error(ErrorKind::kInvalidState, "an eager buffer cannot be evicted here: host memory cannot be mapped for the device");
+  drain(lock);
+  for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) {
+    PageTable::Failure failure = move(lock, mapping->first, Tier::kHost);
+    if (failure.result == CUDA_ERROR_OUT_OF_MEMORY && !device.sticky())
+      throw Error(ErrorKind::kOutOfMemory, "out of memory: no room to evict a buffer to the host (host_limit " +
+                                               format_bytes(config.host_limit) + ", used " + format_bytes(physical.host_bytes()) + ")");
+    if (failure) device.raise(failure.result, failure.call, "moving a buffer to the host");
+  }
+  return skipped;
+}
+
+void Store::pin(Block* block) {
+  ++block->pins;
+  for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) ++table.page(page).pins;
+}
+
+void Store::unpin(Block* block) {
+  if (!block->pins) throw Error(ErrorKind::kInvalidState, "this buffer is not pinned");
+  --block->pins;
+  for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) --table.page(page).pins;
+}
+
+// Brings host-born pages to the device while there is room, those used last first.
+void Store::rebalance(Lock& lock) {
+  if (config.lazy) return;
+  drain(lock);
+  if (order.poll(true)) pool.tidy();
+  std::vector<std::uint64_t> candidates;
+  for (Mapping* mapping = table.live(Tier::kHost).back(); mapping; mapping = mapping->prev)
+    if (!mapping->pins && !mapping->busy) candidates.push_back(mapping->first);
+  for (std::uint64_t first : candidates) {
+    Mapping* mapping = table.mapping_at(first);
+    if (!mapping || mapping->busy || mapping->pins || mapping->handle.tier != Tier::kHost || mapping->first != first) continue;
+    if (physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice) < mapping->pages() * config.page_bytes) continue;
+    PageTable::Failure failure = move(lock, first, Tier::kDevice);
+    if (failure.result == CUDA_ERROR_OUT_OF_MEMORY && !device.sticky()) return;
+    if (failure) device.raise(failure.result, failure.call, "bringing pages to the device");
+  }
+}
+
+std::vector<Block*> Store::tagged(std::uint32_t tag) {
+  std::vector<Block*> blocks;
+  pool.for_each([&](Block& block) {
+    if (block.live && tag_of(block.key) == tag) blocks.push_back(&block);
+  });
+  std::sort(blocks.begin(), blocks.end(), [](Block* a, Block* b) { return a->begin < b->begin; });
+  return blocks;
+}
+
+void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
+  if (!config.lazy) drain(lock);
+  std::vector<std::uint64_t> firsts;
+  for (Block* block : tagged(tag))
+    for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end();) {
+      Mapping* mapping = table.mapping_at(page);
+      page = mapping ? mapping->end() : page + 1;
+      // Host pages hold their contents where pausing would put them.
+      if (!mapping || mapping->stuck || (keep && mapping->handle.tier == Tier::kHost)) continue;
+      if (mapping->pins) throw Error(ErrorKind::kInvalidState, "a buffer with this tag is in use: pause it after its `resident` has ended");
+      if (firsts.empty() || firsts.back() != mapping->first) firsts.push_back(mapping->first);
+    }
+  for (std::uint64_t first : firsts) wait_for_uses(lock, first);
+  std::vector<Mapping*> idle;
+  for (std::uint64_t first : firsts) {
+    Mapping* mapping = table.mapping_at(first);
+    if (mapping && mapping->first == first && !mapping->pins && !mapping->busy) idle.push_back(mapping);
+  }
+  swap_out(lock, idle, keep);
+  if (!keep)
+    for (Block* block : tagged(tag))
+      for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) drop_swap(page);
+}
+
+void Store::resume(Lock& lock, std::uint32_t tag) {
+  if (config.lazy) return;
+  std::vector<Run> runs;
+  std::uint64_t bytes = 0;
+  for (Block* block : tagged(tag))
+    for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) {
+      if (table.mapping_at(page)) continue;
+      if (!runs.empty() && page < runs.back().first + runs.back().pages) continue;
+      if (!runs.empty() && runs.back().first + runs.back().pages == page)
+        ++runs.back().pages;
+      else
+        runs.push_back({page, 1});
+      bytes += config.page_bytes;
+    }
+  if (runs.empty()) return;
+  if (order.poll(true)) pool.tidy();
+  Tier tier = Tier::kDevice;
+  if (physical.cached_bytes(tier) < bytes) reclaim_idle(tier, bytes - physical.cached_bytes(tier));
+  std::vector<Mapping*> made;
+  if (physical.room_bytes(tier) < bytes && host_mappable) tier = Tier::kHost;
+  if (physical.room_bytes(tier) < bytes) {
+    Request request;
+    request.requested = request.bytes = bytes;
+    throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));
+  }
+  swap_in(lock, runs, {}, tier, made);
+  for (Mapping* mapping : made)
+    pool.change_place(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, tier == Tier::kDevice ? Place::kDevice : Place::kHost);
+  let_go(made);
+}
+
+std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {
+  table.unstick();
+  std::uint64_t released = 0;
+  for (Tier tier : {Tier::kDevice, Tier::kHost}) {
+    if (order.poll(true)) pool.tidy();
+    const std::uint64_t cached = physical.cached_bytes(tier);
+    if (cached + table.idle_bytes(tier) <= keep_bytes) continue;
+    std::uint64_t excess = cached + table.idle_bytes(tier) - keep_bytes;
+    if (excess > cached) reclaim_idle(tier, excess - cached);
+    const std::uint64_t left = physical.cached_bytes(tier);
+    released += physical.trim(tier, left > excess ? left - excess : 0);
+  }
+  (void)lock;
+  return released + physical.trim(Tier::kPinned, keep_bytes);
+}
+
+void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t end, void* into) {
+  std::vector<Slot> slots = block->used_on;
+  slots.push_back(block->slot);
+  const std::uint64_t id = block->begin;
+  for (Slot slot : slots) wait(lock, order.now(slot));
+  block = pool.starting_at(id);
+  if (!block || !block->live) throw Error(ErrorKind::kInvalidState, "the buffer was freed while it was being read");
+  if (block->lost) throw Error(ErrorKind::kInvalidState, "this buffer's contents were lost when a move failed and could not be undone");
+  auto* out = static_cast<std::byte*>(into);
+  std::vector<Mapping*> held;
+  std::vector<Copy> copies;
+  for (;;) {
+    std::vector<std::uint64_t> pages;
+    for (std::uint64_t page = begin / config.page_bytes; page * config.page_bytes < end; ++page) pages.push_back(page);
+    std::vector<Run> runs;
+    if (hold_pages(pages, held, runs, lock)) break;
+  }
+  for (std::uint64_t at = begin; at < end;) {
+    const std::uint64_t page = at / config.page_bytes;
+    Mapping* mapping = table.mapping_at(page);
+    const std::uint64_t stop = std::min(end, (mapping ? mapping->end() : page + 1) * config.page_bytes);
+    if (mapping)
+      copies.push_back({space.base() + at, reinterpret_cast<std::uint64_t>(out + (at - begin)), stop - at, false});
+    else if (table.page(page).swap)
+      std::memcpy(out + (at - begin), reinterpret_cast<const std::byte*>(table.page(page).swap) + at % config.page_bytes, stop - at);
+    else
+      std::memset(out + (at - begin), 0, stop - at);
+    at = stop;
+  }
+  try {
+    copy(lock, copies);
+  } catch (...) {
+    let_go(held);
+    throw;
+  }
+  let_go(held);
+}
+
+}  // namespace memx

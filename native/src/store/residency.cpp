@@ -1,0 +1,225 @@
+// Use of buffers: what is needed is on the device and stays there meanwhile; what is idle gives way.
+#include <algorithm>
+#include <chrono>
+
+#include "memx/store.h"
+
+namespace memx {
+namespace {
+
+constexpr std::chrono::seconds kWaitBound{60};
+
+}  // namespace
+
+void Store::hold(Mapping* mapping) {
+  if (mapping->pins++ == 0) pinned_bytes_ += mapping->pages() * config.page_bytes;
+}
+
+void Store::let_go(std::vector<Mapping*>& mappings) {
+  for (Mapping* mapping : mappings)
+    if (--mapping->pins == 0) pinned_bytes_ -= mapping->pages() * config.page_bytes;
+  mappings.clear();
+  changed_.notify_all();
+}
+
+bool Store::in_use_by_this_thread() const {
+  for (const auto& [token, use] : uses_)
+    if (use.owner == std::this_thread::get_id() && !use.mappings.empty()) return true;
+  return false;
+}
+
+void Store::wait_for_change(Lock& lock, const char* what) {
+  if (changed_.wait_for(lock, kWaitBound) == std::cv_status::timeout)
+    throw Error(ErrorKind::kOutOfMemory, "waited " + std::to_string(kWaitBound.count()) + " s for " + what);
+}
+
+// Holds what is mapped of `pages` (sorted) and lists the rest as runs. False: had to wait, look again.
+bool Store::hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapping*>& held, std::vector<Run>& runs,
+                       Lock& lock) {
+  for (std::uint64_t page : pages) {
+    Mapping* mapping = table.mapping_at(page);
+    if (mapping && mapping->stuck) {
+      table.unstick();
+      mapping = table.mapping_at(page);
+      if (mapping)
+        throw Error(ErrorKind::kInvalidState,
+                    "a page of this buffer could not be unmapped after a failed move and cannot be used: try again");
+    }
+    if (mapping && mapping->busy) {
+      let_go(held);
+      wait_for_change(lock, "pages that another thread is moving");
+      return false;
+    }
+    if (mapping) {
+      if (held.empty() || held.back() != mapping) {
+        hold(mapping);
+        held.push_back(mapping);
+      }
+    } else if (!runs.empty() && runs.back().first + runs.back().pages == page) {
+      ++runs.back().pages;
+    } else {
+      runs.push_back({page, 1});
+    }
+  }
+  return true;
+}
+
+std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot) {
+  const std::uint64_t page_bytes = config.page_bytes;
+  std::vector<std::pair<std::uint64_t, bool>> touched;  // page, wholly overwritten
+  for (const Operand& operand : operands) {
+    Block* block = operand.block;
+    if (block->lost)
+      throw Error(ErrorKind::kInvalidState, "this buffer's contents were lost when a move failed and could not be undone");
+    for (std::uint64_t page = operand.begin / page_bytes; page * page_bytes < operand.end; ++page)
+      touched.emplace_back(page, operand.mode == kWrite && operand.begin <= page * page_bytes &&
+                                     operand.end >= (page + 1) * page_bytes);
+  }
+  std::sort(touched.begin(), touched.end());
+  std::vector<std::uint64_t> pages;
+  std::vector<bool> overwritten;
+  for (const auto& [page, whole] : touched) {  // false sorts first: one reader is enough to keep the contents
+    if (!pages.empty() && pages.back() == page) continue;
+    pages.push_back(page);
+    overwritten.push_back(whole);
+  }
+  std::vector<Mapping*> held;
+  try {
+    for (;;) {
+      std::vector<Run> runs;
+      if (!hold_pages(pages, held, runs, lock)) continue;
+      if (runs.empty()) break;
+      if (!config.lazy)
+        throw Error(ErrorKind::kInvalidState, "this buffer is paused: resume its tag before using it");
+      std::uint64_t missing = 0, own = 0;
+      for (const Run& run : runs) missing += run.pages * page_bytes;
+      for (const Mapping* mapping : held) own += mapping->pages() * page_bytes;
+      if (pages.size() * page_bytes > config.device_limit)
+        throw Error(ErrorKind::kOutOfMemory,
+                    "out of memory: the operands of one use need " + format_bytes(pages.size() * page_bytes) + " in " +
+                        std::to_string(pages.size()) + " pages at once, and device_limit is " +
+                        format_bytes(config.device_limit) + ": raise it, or use fewer or smaller buffers at a time");
+      if (own + missing > config.device_limit) {
+        // Handles held for a page or two of theirs are in the way: cut them up by moving them out and back.
+        std::vector<Mapping*> wide;
+        for (Mapping* mapping : held)
+          for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
+            if (!std::binary_search(pages.begin(), pages.end(), page)) {
+              if (mapping->pins == 1) wide.push_back(mapping);
+              break;
+            }
+        let_go(held);
+        if (wide.empty()) {
+          if (in_use_by_this_thread()) throw Error(ErrorKind::kOutOfMemory, "out of memory: this thread's own uses in progress hold the pages that this one needs");
+          wait_for_change(lock, "buffers that other threads use");
+          continue;
+        }
+        const std::uint64_t first = wide.front()->first;
+        wait_for_uses(lock, first);
+        Mapping* mapping = table.mapping_at(first);
+        if (mapping && !mapping->pins && !mapping->busy) swap_out(lock, {mapping}, true);
+        continue;
+      }
+      const std::uint64_t room = physical.room_bytes(Tier::kDevice);
+      if (missing > room) {
+        Room made = make_room(lock, missing - room);
+        let_go(held);
+        if (made == Room::kMade) continue;
+        if (made == Room::kHostFull || in_use_by_this_thread()) {
+          Request request;
+          request.requested = request.bytes = missing;
+          throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));
+        }
+        wait_for_change(lock, "buffers that other threads use");
+        continue;
+      }
+      Skip skip;
+      for (std::size_t i = 0; i < pages.size(); ++i)
+        if (!table.mapping_at(pages[i])) skip.push_back(overwritten[i]);
+      swap_in(lock, runs, skip, Tier::kDevice, held);
+      break;
+    }
+  } catch (...) {
+    let_go(held);
+    throw;
+  }
+  for (const Operand& operand : operands) {
+    auto& used = operand.block->used_on;
+    if (slot != operand.block->slot && std::find(used.begin(), used.end(), slot) == used.end()) used.push_back(slot);
+  }
+  const std::uint64_t token = next_use_++;
+  uses_[token] = {std::move(held), slot, std::this_thread::get_id()};
+  return token;
+}
+
+void Store::end_use(std::uint64_t token) {
+  auto found = uses_.find(token);
+  if (found == uses_.end()) return;
+  Use use = std::move(found->second);
+  uses_.erase(found);
+  if (config.lazy && !use.mappings.empty()) {
+    Point point = order.now(use.slot);
+    for (Mapping* mapping : use.mappings) {
+      order.prune_complete(mapping->uses);
+      mapping->uses.add(point);
+    }
+  }
+  for (Mapping* mapping : use.mappings) table.touch(mapping);
+  let_go(use.mappings);
+}
+
+// Frees `bytes` on the device: wholly free pages first, then idle ones, coldest first. Waits for work if only
+// that can give.
+Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
+  const std::uint64_t page_bytes = config.page_bytes;
+  for (;;) {
+    if (order.poll(true)) pool.tidy();
+    std::uint64_t freed = reclaim_idle(Tier::kDevice, bytes);
+    if (freed >= bytes) return Room::kMade;
+    std::vector<Mapping*> victims;
+    Point unfinished{0, 0};
+    bool waiting = false, host_full = false;
+    std::uint64_t host_room = physical.room_bytes(Tier::kPinned);
+    auto consider = [&](Mapping* mapping) {
+      if (mapping->pins || mapping->busy) return;
+      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
+        if (table.page(page).pins) return;
+      std::uint64_t copied = 0;
+      if (mapping->live_bytes)
+        for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) copied += live_in_page(page) ? page_bytes : 0;
+      if (copied > host_room) {
+        host_full = true;
+        return;
+      }
+      PointSet points = mapping->uses;
+      if (!mapping->live_bytes && !pool.free_points(mapping->first * page_bytes, mapping->end() * page_bytes, points)) return;
+      order.prune_complete(points);
+      if (!points.empty()) {
+        if (!waiting) unfinished = points[0];
+        waiting = true;
+        return;
+      }
+      if (!mapping->live_bytes) return;  // reclaim_idle had it
+      host_room -= copied;
+      freed += mapping->pages() * page_bytes;
+      victims.push_back(mapping);
+    };
+    for (Mapping* mapping = table.live(Tier::kDevice).front(); mapping && freed < bytes; mapping = mapping->next) consider(mapping);
+    for (Mapping* mapping = table.idle(Tier::kDevice).front(); mapping && freed < bytes; mapping = mapping->next) consider(mapping);
+    if (!victims.empty()) {
+      swap_out(lock, victims, true);
+      if (freed >= bytes) return Room::kMade;
+      bytes -= freed;
+      continue;
+    }
+    if (waiting) {
+      wait(lock, unfinished);
+      bytes -= std::min(bytes, freed);
+      if (bytes == 0) return Room::kMade;
+      continue;
+    }
+    return host_full ? Room::kHostFull : Room::kInUse;
+  }
+}
+
+}  // namespace memx

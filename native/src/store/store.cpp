@@ -1,0 +1,148 @@
+#include "memx/store.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <thread>
+
+namespace memx {
+namespace {
+
+constexpr std::chrono::seconds kWaitBound{60};
+
+std::uint64_t reservation_pages(const Device& device, const Config& config) {
+  const std::uint64_t backing = std::max(config.device_limit, device.total_bytes()) + config.host_limit;
+  const std::uint64_t wanted = std::max<std::uint64_t>(16 * std::min(backing, std::uint64_t{1} << 44), std::uint64_t{256} << 30);
+  return std::min(std::bit_ceil(wanted) / config.page_bytes, std::uint64_t{1} << 26);
+}
+
+}  // namespace
+
+Store::Store(Device& device, const Config& config)
+    : device(device),
+      config(config),
+      order(device, config.reuse),
+      space(device, config.page_bytes, reservation_pages(device, config),
+            (config.device_limit + config.page_bytes - 1) / config.page_bytes),
+      physical(device, config.page_bytes, config.device_limit, config.oversubscribe ? config.host_limit : 0),
+      table(device, space, physical),
+      pool(order, space.base(), space.pages() * config.page_bytes) {
+  ContextScope current(device);
+  CUresult result = MEMX_CALL(device, cuStreamCreate, &stream_, unsigned(CU_STREAM_NON_BLOCKING));
+  if (result != CUDA_SUCCESS) device.raise(result, Call::cuStreamCreate, "creating the copy stream");
+  probe_host();
+}
+
+Store::~Store() {
+  ContextScope current(device);
+  MEMX_CALL(device, cuCtxSynchronize);
+  pool.for_each([&](Block& block) {
+    for (std::uint64_t page = block.begin / config.page_bytes; page <= (block.end() - 1) / config.page_bytes; ++page) {
+      if (Mapping* mapping = table.mapping_at(page)) page = mapping->end() - 1;
+      else drop_swap(page);
+    }
+  });
+  if (stream_) MEMX_CALL(device, cuStreamDestroy, stream_);
+}
+
+// Whether the driver maps host pages where the device can reach them is found out by doing it once: the
+// capability flag says yes on drivers that then fail.
+void Store::probe_host() {
+  host_mappable = false;
+  if (physical.limit(Tier::kHost) < config.page_bytes) return;
+  std::vector<Handle> handles;
+  if (physical.acquire(Tier::kHost, 1, handles) == CUDA_SUCCESS) {
+    std::optional<std::uint64_t> page = space.claim(1);
+    if (page && !table.map(*page, handles)) {
+      host_mappable = true;
+      table.unmap(table.mapping_at(*page));
+    } else {
+      physical.give_back(handles);
+    }
+    if (page) space.give_back(*page, 1);
+  }
+  physical.trim(Tier::kHost, 0);
+  physical.reset_peaks();
+}
+
+void Store::wait(Lock& lock, const Point& point) {
+  EventRef event = order.event_for(point);
+  if (!event) {
+    if (order.complete(point)) return;
+    if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuEventRecord, "waiting for " + order.name(point.slot));
+    throw Error(ErrorKind::kInvalidState, "cannot wait for " + order.name(point.slot) +
+                                              ": no event can be recorded there (is it being captured?)");
+  }
+  struct Wait {
+    std::mutex mutex;
+    std::condition_variable done;
+    bool over = false;
+    CUresult result = CUDA_SUCCESS;
+  };
+  lock.unlock();
+  CUresult result;
+  bool timed_out = false;
+  {
+    ContextScope current(device);
+    result = MEMX_CALL(device, cuEventQuery, event.get());
+    if (result == CUDA_ERROR_NOT_READY) {
+      // The driver's wait has no bound, so another thread does it.
+      auto wait = std::make_shared<Wait>();
+      std::thread([wait, event, synchronize = device.table().cuEventSynchronize, set = device.context(),
+                   push = device.table().cuCtxPushCurrent] {
+        push(set);
+        CUresult outcome = synchronize(event.get());
+        std::lock_guard<std::mutex> guard(wait->mutex);
+        wait->result = outcome;
+        wait->over = true;
+        wait->done.notify_one();
+      }).detach();
+      std::unique_lock<std::mutex> guard(wait->mutex);
+      timed_out = !wait->done.wait_for(guard, kWaitBound, [&] { return wait->over; });
+      result = wait->result;
+    }
+    if (!timed_out && result == CUDA_SUCCESS) result = MEMX_CALL(device, cuEventQuery, event.get());
+  }
+  lock.lock();
+  if (timed_out)
+    throw Error(ErrorKind::kOutOfMemory, "waited " + std::to_string(kWaitBound.count()) + " s for work on " +
+                                             order.name(point.slot) + " that memory depends on, and it is not over: "
+                                             "is that stream stuck?");
+  if (result != CUDA_SUCCESS) device.raise(result, Call::cuEventSynchronize, "waiting for " + order.name(point.slot));
+  order.settle(point);
+}
+
+void Store::drain(Lock& lock) {
+  if (order.capturing(StreamTable::kLegacy))
+    throw Error(ErrorKind::kInvalidState, "pages do not move while a stream is being captured; end the capture first");
+  wait(lock, order.now(StreamTable::kContext));
+}
+
+std::string Store::out_of_memory(const Request& request, CUresult result) {
+  const bool host = config.oversubscribe && request.host_ok;
+  auto bytes = [](std::uint64_t n) { return format_bytes(n); };
+  const std::uint64_t held = physical.held_bytes(Tier::kDevice);
+  const std::uint64_t cached = physical.cached_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice);
+  std::string text = "out of memory: asked for " + bytes(request.requested) + " on device " +
+                     std::to_string(config.device) + ". Device: limit " + bytes(config.device_limit) + ", reserved " +
+                     bytes(held) + ", of it cached " + bytes(cached) + ", free in partly used pages " +
+                     bytes(table.inactive_bytes()) + ", room " + bytes(config.device_limit - held) + ". Host: limit " +
+                     bytes(config.host_limit) + ", used " + bytes(physical.host_bytes()) + ", movable to it " +
+                     bytes(config.lazy ? table.mapped_bytes(Tier::kDevice) - pinned_bytes_ : 0) +
+                     ". Largest free range of addresses " + bytes(space.largest_free_pages() * config.page_bytes) + ". ";
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+    text += "The driver said " + device.error_name(result) + ". ";
+  else if (physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice) >= request.bytes)
+    text += "The driver itself has no memory left: other programs may hold it. ";
+  if (!host)
+    text += config.oversubscribe ? "This request may not use host memory: allow it (host_ok), "
+                                 : "Host memory is switched off: set oversubscribe=True, ";
+  else if (!config.lazy && !host_mappable && config.host_limit)
+    text += "This driver cannot map host memory for the device: use lazy=True, ";
+  else
+    text += "Raise host_limit, ";
+  text += "raise device_limit, or free buffers.";
+  return text;
+}
+
+}  // namespace memx

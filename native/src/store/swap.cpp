@@ -1,0 +1,157 @@
+// Contents between device pages and pinned host pages.
+#include <algorithm>
+
+#include "memx/store.h"
+
+namespace memx {
+
+std::uint64_t Store::live_in_page(std::uint64_t page) {
+  return pool.live_bytes_in(page * config.page_bytes, (page + 1) * config.page_bytes);
+}
+
+void Store::drop_swap(std::uint64_t page) {
+  Page& entry = table.page(page);
+  if (!entry.swap) return;
+  Handle handle;
+  handle.value = entry.swap;
+  handle.tier = Tier::kPinned;
+  entry.swap = 0;
+  physical.put(handle);
+}
+
+void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
+  if (copies.empty()) return;
+  lock.unlock();
+  CUresult result = CUDA_SUCCESS;
+  Call call = Call::cuStreamSynchronize;
+  {
+    ContextScope current(device);
+    for (const Copy& c : copies) {
+      call = c.in ? Call::cuMemcpyHtoDAsync : Call::cuMemcpyDtoHAsync;
+      void* host = reinterpret_cast<void*>(c.host);
+      result = c.in ? MEMX_CALL(device, cuMemcpyHtoDAsync, c.device, host, std::size_t(c.bytes), stream_)
+                    : MEMX_CALL(device, cuMemcpyDtoHAsync, host, c.device, std::size_t(c.bytes), stream_);
+      if (result != CUDA_SUCCESS) break;
+    }
+    CUresult over = MEMX_CALL(device, cuStreamSynchronize, stream_);
+    if (result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
+      result = over;
+      call = Call::cuStreamSynchronize;
+    }
+  }
+  lock.lock();
+  if (result != CUDA_SUCCESS) device.raise(result, call, "copying pages between device and host");
+}
+
+void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep) {
+  const std::uint64_t cached_before = physical.cached_bytes(Tier::kPinned);
+  std::vector<std::uint64_t> pages;
+  if (keep)
+    for (const Mapping* mapping : victims)
+      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
+        if (live_in_page(page)) pages.push_back(page);
+  std::vector<Handle> slabs;
+  CUresult result = physical.acquire(Tier::kPinned, pages.size(), slabs);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY)
+    throw Error(ErrorKind::kOutOfMemory,
+                "out of memory: moving " + format_bytes(pages.size() * config.page_bytes) +
+                    " to the host needs more than its room of " + format_bytes(physical.room_bytes(Tier::kPinned)) +
+                    " (host_limit " + format_bytes(config.host_limit) + "): raise host_limit or free buffers",
+                result);
+  if (result != CUDA_SUCCESS) device.raise(result, Call::cuMemHostAlloc, "allocating host memory for pages");
+  std::vector<Copy> copies;
+  for (std::size_t i = 0; i < pages.size(); ++i)
+    copies.push_back({table.address(pages[i]), slabs[i].value, config.page_bytes, false});
+  for (Mapping* mapping : victims) mapping->busy = true;
+  auto undo = [&] {
+    physical.give_back(slabs);
+    physical.trim(Tier::kPinned, cached_before);
+    changed_.notify_all();
+  };
+  try {
+    copy(lock, copies);
+  } catch (...) {
+    for (Mapping* mapping : victims) mapping->busy = false;
+    undo();
+    throw;
+  }
+  PageTable::Failure failure;
+  std::size_t next = 0;
+  std::vector<Handle> unused;
+  for (Mapping* mapping : victims) {
+    const std::uint64_t first = mapping->first, end = mapping->end();
+    mapping->busy = false;
+    PageTable::Failure failed = failure ? failure : table.unmap(mapping);
+    if (!failed && !config.lazy) pool.change_place(first * config.page_bytes, end * config.page_bytes, Place::kUnbacked);
+    for (; next < pages.size() && pages[next] >= first && pages[next] < end; ++next) {
+      // Freed while it was copied: nobody's contents.
+      if (failed || !live_in_page(pages[next])) {
+        unused.push_back(slabs[next]);
+        continue;
+      }
+      table.page(pages[next]).swap = slabs[next].value;
+      migrated_out_bytes += config.page_bytes;
+    }
+    if (!failed && !config.lazy) give_up_addresses(first, end);
+    if (failed) failure = failed;
+  }
+  slabs.swap(unused);
+  undo();
+  if (failure) device.raise(failure.result, failure.call, "unmapping pages that were copied to the host");
+}
+
+void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out) {
+  const std::uint64_t cached_before = physical.cached_bytes(tier);
+  std::vector<std::vector<Handle>> handles(runs.size());
+  CUresult result = CUDA_SUCCESS;
+  for (std::size_t i = 0; i < runs.size() && result == CUDA_SUCCESS; ++i) result = physical.acquire(tier, runs[i].pages, handles[i]);
+  PageTable::Failure failure{result, Call::cuMemCreate};
+  std::size_t mapped = 0;
+  for (; mapped < runs.size() && !failure; ++mapped) failure = table.map(runs[mapped].first, handles[mapped]);
+  std::vector<Mapping*> made;
+  auto collect = [&](std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::uint64_t page = runs[i].first; page < runs[i].first + runs[i].pages; page = made.back()->end())
+        made.push_back(table.mapping_at(page));
+  };
+  auto undo = [&] {
+    for (Mapping* mapping : made)
+      if (table.unmap(mapping)) table.strand(mapping);
+    for (auto& rest : handles) physical.give_back(rest);
+    physical.trim(tier, cached_before);
+    changed_.notify_all();
+  };
+  if (failure) {
+    collect(mapped ? mapped - 1 : 0);
+    undo();
+    device.raise(failure.result, failure.call, "backing pages of buffers in use");
+  }
+  collect(mapped);
+  std::vector<Copy> copies;
+  std::size_t index = 0;
+  for (const Run& run : runs)
+    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index)
+      if (table.page(page).swap && !(index < skip.size() && skip[index]))
+        copies.push_back({table.address(page), table.page(page).swap, config.page_bytes, true});
+  for (Mapping* mapping : made) {
+    table.set_live(mapping, pool.live_bytes_in(mapping->first * config.page_bytes, mapping->end() * config.page_bytes));
+    hold(mapping);
+    mapping->busy = !copies.empty();
+  }
+  try {
+    copy(lock, copies);
+  } catch (...) {
+    std::vector<Mapping*> held = made;
+    let_go(held);
+    undo();
+    throw;
+  }
+  migrated_in_bytes += copies.size() * config.page_bytes;
+  for (Mapping* mapping : made) mapping->busy = false;
+  for (const Run& run : runs)
+    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) drop_swap(page);
+  out.insert(out.end(), made.begin(), made.end());
+  changed_.notify_all();
+}
+
+}  // namespace memx
