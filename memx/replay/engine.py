@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from .. import sim
 from ..errors import DriverError, MemxError
-from ..trace import Trace
 from ..trace import events as ev
 from .device import Limits
 from .driver import Driver
@@ -24,7 +23,7 @@ _PROGRESS_EVERY = 256
 
 
 def replay(
-    trace: Trace,
+    events: Iterable[ev.Event],
     limits: Limits,
     *,
     verify: bool = True,
@@ -36,7 +35,7 @@ def replay(
 
     Parameters
     ----------
-    trace : Trace
+    events : Trace or iterable of events
     limits : Limits
     verify : bool
         Check what kernels read and stamp what they write; otherwise memory is only touched.
@@ -65,7 +64,7 @@ def replay(
         resource = _resource(device, limits, simulated)
         try:
             run = _Run(
-                trace,
+                events,
                 limits,
                 driver,
                 resource,
@@ -100,7 +99,7 @@ def _resource(device: int, limits: Limits, simulated: bool) -> Any:
 class _Run:
     def __init__(
         self,
-        trace: Trace,
+        events: Iterable[ev.Event],
         limits: Limits,
         driver: Driver,
         resource: Any,
@@ -110,7 +109,7 @@ class _Run:
         progress: Callable[[int], None] | None,
         sample_every: int,
     ) -> None:
-        self._trace = trace
+        self._source = events
         self._limits = limits
         self._driver = driver
         self._native = resource.native
@@ -146,7 +145,7 @@ class _Run:
         return result
 
     def _events(self, threads: HostThreads) -> None:
-        events = iter(self._trace)
+        events = iter(self._source)
         thread: ev.Id = 0
         while True:
             self._operations.thread = thread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import events as ev
 from .reader import Header
@@ -19,8 +19,9 @@ __all__ = ["Recorder"]
 _PER_THREAD = 2
 _NON_BLOCKING = 1
 
-#: What the allocator core notes: operation, address, bytes, stream, and one number more.
-Note = tuple[str, int, int, int, int]
+#: What the allocator core notes: operation, address (of a wait: the stream waited for), bytes, stream (of a
+#: free: None for the allocation's) and tag number.
+Note = tuple[str, int, int, "int | None", int]
 
 
 class Recorder:
@@ -77,40 +78,31 @@ def _stream_kind(handle: int) -> str:
 def translate(notes: Iterable[Note], kind_of: Callable[[int], str]) -> list[ev.Event]:
     """Events of a trace from the allocator's notes.
 
-    Addresses become ids, a new one for each allocation, and stream handles become small numbers, declared
-    before their first use.
+    Addresses become ids, a new one for each allocation; stream handles become small numbers, declared before
+    their first use; tags keep their numbers only. What happens to a buffer from before the notes is left out.
     """
     out: list[ev.Event] = []
     names: dict[int, int] = {}
     streams: dict[int, int] = {0: 0, 1: 0}
     count = 0
 
-    def stream(handle: int) -> int:
+    def numbered(handle: int) -> int:
         if handle not in streams:
             streams[handle] = number = len(streams) - 1
             out.append(ev.Stream(number, kind_of(handle)))
         return streams[handle]
 
-    for op, address, nbytes, handle, other in notes:
-        if op == "alloc":
-            number = stream(handle)
+    for op, address, nbytes, handle, tag in notes:
+        stream = None if handle is None else numbered(handle)
+        if op == "wait":
+            on = numbered(address)
+            out.append(ev.Wait(stream or 0, on))
+        elif op == "alloc":
             names[address] = count
-            out.append(ev.Alloc(count, nbytes, number))
+            out.append(ev.Alloc(count, nbytes, stream or 0, tag=f"tag {tag}" if tag else None))
             count += 1
-        elif op == "wait":
-            out.append(ev.Wait(stream(handle), stream(other)))
-        elif address in names:
-            made = _of_buffer(op, names[address], stream, handle)
-            if op == "free":
-                del names[address]
-            if made is not None:
-                out.append(made)
+        elif op == "free" and address in names:
+            out.append(ev.Free(names.pop(address), stream))
+        elif op == "record_stream" and address in names:
+            out.append(ev.RecordStream(names[address], stream or 0))
     return out
-
-
-def _of_buffer(op: str, name: int, stream: Callable[[int], int], handle: int) -> Any:
-    if op == "free":
-        return ev.Free(name, stream(handle))
-    if op == "record_stream":
-        return ev.RecordStream(name, stream(handle))
-    return None
