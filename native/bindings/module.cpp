@@ -192,8 +192,8 @@ NB_MODULE(_native, m) {
              static const char* const kNames[] = {"alloc", "free", "record_stream", "wait"};
              nb::list out;
              for (const TraceEvent& e : self.drain_events())
-               out.append(nb::make_tuple(kNames[e.kind], e.address, e.bytes, e.stream == ~0ull ? nb::object(nb::none()) : nb::object(nb::int_(e.stream)), e.tag));
-             return out;
+               out.append(nb::make_tuple(kNames[e.kind], e.address, e.bytes, e.stream, e.other));
+           return out;
            })
       .def("close", &Resource::close, NoGil());
 }

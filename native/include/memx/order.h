@@ -130,6 +130,7 @@ class StreamTable {
   EventRef event_for(const Point& point);
   void settle(const Point& point);  // the caller saw its event complete
 
+  CUstream handle(Slot slot) const { return streams_[slot].handle; }
   ReuseMode mode() const { return mode_; }
   std::string name(Slot slot) const;
   std::size_t pending_events() const;

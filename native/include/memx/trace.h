@@ -8,10 +8,10 @@ namespace memx {
 
 struct TraceEvent {
   enum Kind : std::uint8_t { kAlloc, kFree, kRecordStream, kWait } kind;
-  std::uint32_t tag;
-  std::uint64_t address;  // for kWait: the stream waited for
-  std::uint64_t bytes;    // as asked
-  std::uint64_t stream;   // handle
+  std::uint64_t address;
+  std::uint64_t bytes;   // as asked
+  std::uint64_t stream;  // handle
+  std::uint64_t other;   // kAlloc, kFree: the tag; kWait: the stream waited for
 };
 
 class TraceLog {

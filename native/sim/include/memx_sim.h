@@ -34,7 +34,11 @@ MEMXSIM_API int memxsim_configure(const memxsim_config *config);
 MEMXSIM_API int memxsim_hold(void *stream);
 MEMXSIM_API int memxsim_release(void *stream);
 
-// Makes calls of `function` (its base name, "cuMemMap") fail with `code` (a CUresult):
+// What one host thread waited for, another is taken to know as well: 0, the default, since the locks between
+// them cannot be seen. 1: each thread knows only what it waited for itself; before cuInit only.
+MEMXSIM_API int memxsim_set_thread_clocks(int each_thread);
+
+// Makes calls of `function` (its base name, "cuMemMap"; "*": any) fail with `code` (a CUresult):
 // the at-th call from now, once (at > 0); every every-th (every > 0); each with `probability`;
 // all from the from-th on (from > 0: a driver shutting down). All zero cancels what was set for the function.
 MEMXSIM_API int memxsim_fail(const char *function, uint64_t at, uint64_t every, double probability, uint64_t from,
@@ -43,7 +47,9 @@ MEMXSIM_API int memxsim_fail(const char *function, uint64_t at, uint64_t every, 
 // JSON answers: the number of bytes needed (with the final 0) is returned; nothing is written if `size` is less.
 // calls: {"cuMemMap": 12, ...} successful and failed calls alike, base names.
 MEMXSIM_API size_t memxsim_calls_json(char *out, size_t size);
-// races: [{"kind": "race"|"unmapped"|..., "first": {"stream", "index", "name", "address", "bytes"}, "second": {...}}]
+// races: [{"kind": "race"|"unmap-under-use", "first": {"stream", "index", "name", "address", "bytes"}, "second": {...}}]
+//   A stream is its cuStreamGetId, the index counts its operations from 1; both are -1 where the second is a call of
+//   the host. The first 1000 are kept, all are counted.
 MEMXSIM_API size_t memxsim_races_json(char *out, size_t size);
 // usage: {"device_bytes": [..per device..], "host_bytes", "handles", "mappings", "reservations",
 //         "streams", "events", "modules", "pinned_bytes"}: what exists now (released handles still mapped count)

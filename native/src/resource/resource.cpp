@@ -120,7 +120,7 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   allocated_.set(allocated_.current + block->bytes);
   update();
   const std::uint64_t address = store_->space.base() + block->begin;
-  log_.add({TraceEvent::kAlloc, tag, address, bytes, reinterpret_cast<std::uint64_t>(stream)});
+  log_.add({TraceEvent::kAlloc, address, bytes, reinterpret_cast<std::uint64_t>(stream), tag});
   return address;
 }
 
@@ -150,7 +150,8 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   ++frees_;
   requested_.current -= block->requested;
   allocated_.current -= block->bytes;
-  log_.add({TraceEvent::kFree, tag_of(block->key), address, block->requested, stream ? reinterpret_cast<std::uint64_t>(*stream) : ~0ull});
+  log_.add({TraceEvent::kFree, address, block->requested,
+            reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), tag_of(block->key)});
   store_->release(block, std::move(points));
   update();
 }
@@ -162,14 +163,14 @@ void Resource::record_stream(std::uint64_t address, CUstream stream) {
   const Slot slot = store_->order.slot_of(stream);
   auto& used = block->used_on;
   if (slot != block->slot && std::find(used.begin(), used.end(), slot) == used.end()) used.push_back(slot);
-  log_.add({TraceEvent::kRecordStream, tag_of(block->key), address, block->requested, reinterpret_cast<std::uint64_t>(stream)});
+  log_.add({TraceEvent::kRecordStream, address, block->requested, reinterpret_cast<std::uint64_t>(stream), 0});
 }
 
 void Resource::note_wait(CUstream stream, CUstream on) {
   Lock lock = enter();
   const Slot later = store_->order.slot_of(stream), earlier = store_->order.slot_of(on);
   store_->order.note_wait(later, earlier);
-  log_.add({TraceEvent::kWait, 0, reinterpret_cast<std::uint64_t>(on), 0, reinterpret_cast<std::uint64_t>(stream)});
+  log_.add({TraceEvent::kWait, 0, 0, reinterpret_cast<std::uint64_t>(stream), reinterpret_cast<std::uint64_t>(on)});
 }
 
 void Resource::exclude_stream(CUstream stream) {

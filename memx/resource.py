@@ -1,0 +1,311 @@
+"""The memory resource: one device's allocator, as a :class:`cuda.core.MemoryResource`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Protocol, SupportsInt, cast, runtime_checkable
+
+from cuda.core import LEGACY_DEFAULT_STREAM, Device, Stream
+from cuda.core import Buffer as _CoreBuffer
+from cuda.core import MemoryResource as _CoreMemoryResource
+
+from . import _native
+from .errors import InvalidValueError
+from .sizes import parse_size
+
+__all__ = ["Buffer", "MemoryResource"]
+
+_DEFAULT_HOST_FRACTION = 0.5
+_READ, _WRITE, _BOTH = 1, 2, 3
+
+
+@runtime_checkable
+class _HasStream(Protocol):
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+
+StreamLike = _HasStream | SupportsInt | None
+Region = "Buffer | tuple[Buffer, int, int]"
+
+
+def stream_handle(stream: StreamLike) -> int:
+    """The handle of anything that stands for a stream: ``__cuda_stream__``, an integer, ``None`` (the legacy one)."""
+    if stream is None:
+        return 0
+    if isinstance(stream, int):
+        return stream
+    if isinstance(stream, _HasStream):
+        return int(stream.__cuda_stream__()[1])
+    raise InvalidValueError(f"not a stream: {stream!r} (pass a stream with __cuda_stream__, a handle, or None)")
+
+
+class Buffer(_CoreBuffer):
+    """Memory of a :class:`MemoryResource`; a :class:`cuda.core.Buffer` that also takes any kind of stream."""
+
+    def close(self, stream: StreamLike = None) -> None:
+        """Give the memory back, ordered on `stream` (default: the allocation's)."""
+        super().close(None if stream is None else _core_stream(stream))
+
+
+def _core_stream(stream: StreamLike) -> Stream:
+    if isinstance(stream, Stream):
+        return stream
+    handle = stream_handle(stream)
+    return LEGACY_DEFAULT_STREAM if handle in (0, 1) else Stream.from_handle(handle)
+
+
+class _Resident:
+    """Buffers on the device while the block runs; see :meth:`MemoryResource.resident`."""
+
+    def __init__(self, native: _native.Resource, operands: list[tuple[int, int, int, int]], stream: int) -> None:
+        self._native = native
+        self._operands = operands
+        self._stream = stream
+        self._token: int | None = None
+
+    def __enter__(self) -> None:
+        self._token = self._native.begin_use(self._operands, self._stream)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        token, self._token = self._token, None
+        if token is not None:
+            self._native.end_use(token)
+
+
+class MemoryResource(_CoreMemoryResource):
+    """One device's memory: addresses from one reservation, backed page by page with GPU or host memory.
+
+    Parameters
+    ----------
+    device : cuda.core.Device or int
+    device_limit : size, optional
+        Most device memory to hold at any time, cached memory included; default: all that the device has.
+    host_limit : size, optional
+        Most host memory to hold; default: half of the machine's. 0: none.
+    reuse : {"default", "stream", "mutual"}
+        Which freed memory a stream may take: its own; also what is ordered or over; also what a wait inserted
+        between the streams orders.
+    lazy : bool
+        False: buffers are usable from birth to free and never move unasked. True: they are usable inside
+        :meth:`resident` and may be moved to host memory outside it.
+    oversubscribe : bool
+        False: host memory is never used.
+    page : size, optional
+        Bytes of the smallest handle, a power of two times the driver's granularity; default: that granularity.
+
+    Raises
+    ------
+    DriverError
+        There is no driver, or it is too old; the message names :func:`memx.simulate`.
+    InvalidValueError
+        A limit smaller than a page, a page that the driver cannot have, an unknown mode.
+    """
+
+    def __init__(
+        self,
+        device: Device | int = 0,
+        device_limit: int | str | None = None,
+        host_limit: int | str | None = None,
+        reuse: str = "default",
+        lazy: bool = False,
+        oversubscribe: bool = True,
+        page: int | str | None = None,
+    ) -> None:
+        self._device_id = device if isinstance(device, int) else int(device.device_id)
+        page_bytes = 0 if page is None else _page_size(page)
+        granularity = page_bytes or None
+        if granularity is None and any(isinstance(s, str) and s.endswith("p") for s in (device_limit, host_limit)):
+            granularity = int(_native.probe(self._device_id)["page_bytes"])
+        self.native = _native.Resource(
+            self._device_id,
+            0 if device_limit is None else _limit(device_limit, granularity, "device_limit", least=1),
+            _half_of_host() if host_limit is None else _limit(host_limit, granularity, "host_limit", least=0),
+            reuse,
+            lazy,
+            oversubscribe,
+            page_bytes,
+        )
+        self._tag = threading.local()
+
+    def allocate(
+        self,
+        nbytes: int | str,
+        *,
+        stream: StreamLike = None,
+        align: int | str | None = None,
+        host_ok: bool = True,
+    ) -> Buffer:
+        """A new buffer.
+
+        Parameters
+        ----------
+        nbytes : size
+            0 is allowed and takes no memory.
+        stream : stream, int or None
+            The stream that the buffer is used on first and, unless :meth:`Buffer.close` says otherwise, freed on.
+        align : size, optional
+            Alignment of the address, a power of two; at least 512 bytes always.
+        host_ok : bool
+            Whether host memory may back it.
+
+        Raises
+        ------
+        OutOfMemoryError
+            No tier has room, even if all that is free were reclaimed.
+        InvalidValueError
+            A negative or overflowing size.
+        """
+        size = parse_size(nbytes, self.native.page_bytes()) if isinstance(nbytes, str) else nbytes
+        alignment = 0 if align is None else parse_size(align, self.native.page_bytes())
+        handle = stream_handle(stream)
+        address = self.native.allocate(size, handle, alignment, host_ok, getattr(self._tag, "id", 0))
+        return cast(Buffer, Buffer._init(address, size, self, stream=_core_stream(stream)))
+
+    def deallocate(self, ptr: SupportsInt, size: int, *, stream: StreamLike = None) -> None:  # noqa: ARG002
+        """Take a buffer back; called by :meth:`Buffer.close` and by the collector."""
+        self.native.free(int(ptr), None if stream is None else stream_handle(stream))
+
+    def resident(
+        self,
+        *both: Region,
+        reads: Iterable[Region] = (),
+        writes: Iterable[Region] = (),
+        stream: StreamLike = None,
+    ) -> _Resident:
+        """A context in which buffers are on the device, all of them or none, while work is queued on `stream`.
+
+        Parameters
+        ----------
+        *both : Buffer or (Buffer, offset, nbytes)
+            Read and written.
+        reads, writes : iterables of the same
+            What is only read; what is written whole, so that its old contents need not be brought in.
+        stream : stream, int or None
+            Where the work is queued.
+
+        Raises
+        ------
+        OutOfMemoryError
+            The operands do not fit the device together, or nothing else can give way.
+        """
+        operands: list[tuple[int, int, int, int]] = []
+        for regions, mode in ((both, _BOTH), (reads, _READ), (writes, _WRITE)):
+            for region in regions:
+                buffer, offset, nbytes = region if isinstance(region, tuple) else (region, 0, region.size)
+                operands.append((int(buffer.handle), offset, nbytes, mode))
+        return _Resident(self.native, operands, stream_handle(stream))
+
+    def record_stream(self, buf: Buffer, stream: StreamLike) -> None:
+        """`buf` is used on `stream` until its free, by work queued before or after this call."""
+        self.native.record_stream(int(buf.handle), stream_handle(stream))
+
+    def note_wait(self, stream: StreamLike, on: StreamLike) -> None:
+        """Tell memx that later work on `stream` follows all work so far on `on`, by the caller's own doing."""
+        self.native.note_wait(stream_handle(stream), stream_handle(on))
+
+    def exclude_stream(self, stream: StreamLike) -> None:
+        """Never make `stream` wait for another, nor another for it, and never reuse across it."""
+        self.native.exclude_stream(stream_handle(stream))
+
+    def prefetch(self, buf: Buffer, stream: StreamLike = None) -> int:
+        """Bring a buffer's pages to the device; returns the bytes left because others share their page."""
+        return self.native.prefetch(int(buf.handle), stream_handle(stream))
+
+    def evict(self, buf: Buffer) -> int:
+        """Move a buffer's pages to host memory; returns the bytes left because others share their page."""
+        return self.native.evict(int(buf.handle))
+
+    def pin(self, buf: Buffer) -> None:
+        """Keep a buffer's pages where they are; calls nest."""
+        self.native.pin(int(buf.handle))
+
+    def unpin(self, buf: Buffer) -> None:
+        """Undo one :meth:`pin`."""
+        self.native.unpin(int(buf.handle))
+
+    def rebalance(self) -> None:
+        """A safe point: eager buffers that were born on the host come to the device while there is room.
+
+        The caller promises that nothing is queued until this returns. It waits for the whole context.
+        """
+        self.native.rebalance()
+
+    @contextmanager
+    def tag(self, name: str) -> Iterator[None]:
+        """Allocations of this thread inside the block carry the tag `name`."""
+        before = getattr(self._tag, "id", 0)
+        self._tag.id = self.native.tag_id(name)
+        try:
+            yield
+        finally:
+            self._tag.id = before
+
+    def pause(self, tag: str, keep: bool = True) -> None:
+        """Free the device memory of all buffers with a tag; their addresses stay, and with `keep` their contents.
+
+        Buffers that are paused must not be used before :meth:`resume`. The freed memory is cached: :meth:`trim`
+        gives it back. Pausing twice does nothing more.
+        """
+        self.native.pause(self.native.tag_id(tag), keep)
+
+    def resume(self, tag: str) -> None:
+        """Back a paused tag's buffers again, on the device or, if it is full, on the host; all or none."""
+        self.native.resume(self.native.tag_id(tag))
+
+    def trim(self, keep_bytes: int | str = 0) -> int:
+        """Give cached physical memory back to the driver; returns the bytes given back."""
+        return self.native.trim(parse_size(keep_bytes, self.native.page_bytes()))
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters, in bytes unless the name says otherwise.
+
+        ``requested_bytes``, ``allocated_bytes`` (rounded to 512), ``active_bytes`` (allocated, or freed and still
+        in use on several streams), ``inactive_bytes`` (free inside partly used handles), ``reserved_bytes`` (device
+        memory held) and ``host_bytes``, each with ``.current`` and ``.peak``; ``migrated_in_bytes``,
+        ``migrated_out_bytes``, ``allocations``, ``frees``, ``reuse_hits``; ``driver_calls`` by function.
+        """
+        return self.native.statistics()
+
+    def reset_peak_statistics(self) -> None:
+        """Set every peak to the current value."""
+        self.native.reset_peak_statistics()
+
+    @property
+    def device_id(self) -> int:
+        """Ordinal of the device."""
+        return self._device_id
+
+    @property
+    def is_device_accessible(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def is_host_accessible(self) -> bool:
+        """Always false: only some pages are, and not for long."""
+        return False
+
+
+def _page_size(page: int | str) -> int:
+    size = parse_size(page)
+    if size <= 0:
+        raise InvalidValueError(f"page {page!r} is not a positive size")
+    return size
+
+
+def _limit(text: int | str, page: int | None, what: str, least: int) -> int:
+    size = parse_size(text, page)
+    if size < least:
+        raise InvalidValueError(f"{what} {text!r} must be at least {least} bytes")
+    return size
+
+
+def _half_of_host() -> int:
+    import os
+
+    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _DEFAULT_HOST_FRACTION)

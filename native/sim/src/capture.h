@@ -1,0 +1,20 @@
+// Stream capture: what a capturing stream does with work instead of running it, and what is forbidden
+// meanwhile. All with the driver's lock held.
+#pragma once
+
+#include "state.h"
+
+namespace memxsim {
+
+CUresult add_to_capture(Queue& queue, WorkRef work);
+CUresult record_event_in_capture(Queue& queue, EventHandle& event, unsigned flags);
+CUresult wait_event_in_capture(Queue& queue, const EventHandle& event);
+void stream_leaves_capture(Queue& queue);
+
+// Waiting for, or asking about, a stream or event that is capturing; using the legacy stream while a blocking
+// stream captures; and calls that could wait for the whole device. Each says what the call must answer.
+CUresult forbid_stream_wait(Queue& queue);
+CUresult forbid_event_wait(const EventHandle& event);
+CUresult forbid_legacy_in_capture(Queue& queue);
+
+}  // namespace memxsim

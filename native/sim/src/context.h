@@ -1,0 +1,31 @@
+// Contexts: the primary one of each device and those made explicitly; which is current in a thread.
+#pragma once
+
+#include "state.h"
+
+namespace memxsim {
+
+Context* make_context(int device, bool primary, unsigned flags);  // or brings a primary one back to life
+// Waits for its work, then ends its streams and frees what belongs to it. Its handle stays recognisable.
+void end_context(Lock& lock, Context& context);
+Context* primary_context(int device);
+void set_current(Context* context);
+
+// Sets the thread's meaning of stream 0 while it lives.
+class PerThreadDefault {
+ public:
+  PerThreadDefault();
+  ~PerThreadDefault();
+  PerThreadDefault(const PerThreadDefault&) = delete;
+  PerThreadDefault& operator=(const PerThreadDefault&) = delete;
+
+ private:
+  bool before_;
+};
+
+// Keeps the calling thread's own default stream of the context, made at first use.
+Queue& per_thread_queue(Context& context);
+
+void free_context_memory(Context& context);
+
+}  // namespace memxsim
