@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
+from .. import __version__
 from ..errors import InvalidStateError, InvalidValueError, MemxError, PlanError, TraceError
 
 __all__ = ["cli", "main"]
 
 # Each is a click command of this name in the module of this name here.
 _COMMANDS = {
-    "demo": "Show the main job on a real training trace, on whatever device there is.",
+    "demo": "Show the main job on a real training trace.",
     "replay": "Run a trace with memx as its allocator and verify the contents.",
     "plan": "Compute a memory layout for buffers whose lifetimes are known.",
     "segments": "Plan which buffers share memory so that the fewest bytes move.",
@@ -68,7 +69,7 @@ def _report(message: str, status: int) -> int:
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="memx", prog_name="memx")
+@click.version_option(__version__, prog_name="memx")
 def cli() -> None:
     """A GPU memory manager that backs addresses page by page, with GPU or host memory.
 

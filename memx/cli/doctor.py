@@ -109,7 +109,8 @@ def _print(report: dict[str, Any]) -> None:
         click.echo(f"{kind}, version {number // 1000}.{number % 1000 // 10}")
     for device in report["devices"]:
         click.echo(
-            f"device {device['ordinal']}: {device['name']}, compute capability {device['compute_capability']}, "
+            f"device {device['ordinal']}: {device['name']}, "
+            f"compute capability {device['compute_capability']}, "
             f"{format_size(device['total_bytes'])} in pages of {format_size(device['page_bytes'])}"
         )
         for key, meaning in _MEANINGS:

@@ -63,6 +63,10 @@ class Buffers:
         """Whether an id stands for memory now."""
         return name in self._live
 
+    def has_failed(self, name: ev.Id) -> bool:
+        """Whether an id's allocation failed."""
+        return name in self._failed
+
     def find(self, name: ev.Id) -> Buffer | None:
         """A live buffer; None for an id whose allocation failed.
 

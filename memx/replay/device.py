@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import sim
-from ..errors import InvalidStateError
+from ..errors import InvalidStateError, InvalidValueError
 from ..trace import Trace
 
 __all__ = ["Limits", "has_real_driver", "prepare_device", "resolve_limits"]
@@ -69,6 +69,8 @@ def resolve_limits(
         device = plenty if simulated else _device_bytes()
     if host is None:
         host = plenty if simulated else _host_bytes() // 2
+    if device < 1:
+        raise InvalidValueError("the device limit is 0 bytes; a device needs one page at least")
     return Limits(
         device_limit=device,
         host_limit=host,

@@ -76,7 +76,7 @@ def replay(
             return run.run()
         finally:
             with suppress(MemxError):
-                resource.close()
+                resource.native.close()
     finally:
         driver.close()
 

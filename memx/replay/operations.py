@@ -141,8 +141,10 @@ class Operations:
                 if buffer is not None and buffer.size:
                     self._resource.free(buffer.address, stream)
                 self.buffers.remove(event.id)
-            elif self.buffers.find(event.id) is None:
+            elif self.buffers.has_failed(event.id):
                 return
+            else:
+                self._resource.free(self.buffers.freed_address(event.id), stream)
         except EXPECTED_ERRORS as caught:
             error = caught
         self._settle(event, event.expect, error, f"free {event.id!r}")

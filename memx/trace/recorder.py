@@ -19,9 +19,9 @@ __all__ = ["Recorder"]
 _PER_THREAD = 2
 _NON_BLOCKING = 1
 
-#: What the allocator core notes: operation, address (of a wait: the stream waited for), bytes, stream (of a
-#: free: None for the allocation's) and tag number.
-Note = tuple[str, int, int, "int | None", int]
+#: What the allocator core notes: operation, address, bytes, stream, and the tag's number or, of a wait, the
+#: stream waited for.
+Note = tuple[str, int, int, int, int]
 
 
 class Recorder:
@@ -92,17 +92,17 @@ def translate(notes: Iterable[Note], kind_of: Callable[[int], str]) -> list[ev.E
             out.append(ev.Stream(number, kind_of(handle)))
         return streams[handle]
 
-    for op, address, nbytes, handle, tag in notes:
-        stream = None if handle is None else numbered(handle)
+    for op, address, nbytes, handle, other in notes:
+        stream = numbered(handle)
         if op == "wait":
-            on = numbered(address)
-            out.append(ev.Wait(stream or 0, on))
+            on = numbered(other)
+            out.append(ev.Wait(stream, on))
         elif op == "alloc":
             names[address] = count
-            out.append(ev.Alloc(count, nbytes, stream or 0, tag=f"tag {tag}" if tag else None))
+            out.append(ev.Alloc(count, nbytes, stream, tag=f"tag {other}" if other else None))
             count += 1
         elif op == "free" and address in names:
             out.append(ev.Free(names.pop(address), stream))
         elif op == "record_stream" and address in names:
-            out.append(ev.RecordStream(names[address], stream or 0))
+            out.append(ev.RecordStream(names[address], stream))
     return out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memx.errors import TraceError
+from memx import TraceError
 from memx.trace import read
 
 HEADER = b'{"memx_trace": 1, "page": "64KiB"}\n'

@@ -1,0 +1,5 @@
+"""``python -m memx``."""
+
+from .cli import main
+
+main()
