@@ -93,6 +93,7 @@ class StreamTable {
 
   static constexpr Slot kLegacy = 0;
   static constexpr Slot kContext = 1;  // all work of the context; a point on it is ordered before nothing
+  static constexpr Slot kGraph = 2;    // work that a captured graph may replay at any time: never over
 
   // The stream that `handle` means now, in this thread. Throws for a handle that the driver refuses.
   Slot slot_of(CUstream handle);
@@ -105,6 +106,8 @@ class StreamTable {
 
   bool complete(const Point& point) const { return point.number <= streams_[point.slot].completed; }
   bool complete(const PointSet& points) const;
+  // Could a host wait ever see them over?
+  bool waitable(const PointSet& points) const;
   // Asks the driver which events are over. `late`: also record events for points that have none yet.
   // Returns whether anything new is known to be complete.
   bool poll(bool late);
@@ -154,6 +157,7 @@ class StreamTable {
     std::deque<Recorded> events;  // oldest first
     std::unordered_map<Slot, std::uint64_t> after;  // real edges: runs after these points
   };
+  bool is_capturing(CUstream handle) noexcept;
   CUresult record(Slot slot, EventRef& event);
   void keep(Slot slot, EventRef event);  // `event` covers all points issued on the stream
   bool poll_stream(Stream& stream);

@@ -160,7 +160,7 @@ class Store {
   std::unordered_map<std::uint64_t, Use> uses_;
   std::uint64_t next_use_ = 1;
   std::uint64_t pinned_bytes_ = 0;  // of mappings in use
-  friend class Resource;
+  unsigned moving_ = 0;             // copies in progress, with the lock let go
 };
 
 }  // namespace memx

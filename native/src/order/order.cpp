@@ -46,9 +46,9 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
 };
 
 StreamTable::StreamTable(Device& device, ReuseMode mode)
-    : device_(device), mode_(mode), pool_(std::make_shared<EventPool>(device)), streams_(2) {
+    : device_(device), mode_(mode), pool_(std::make_shared<EventPool>(device)), streams_(3) {
   streams_[kLegacy].blocking = streams_[kLegacy].late = true;
-  streams_[kContext].late = true;
+  streams_[kContext].late = streams_[kGraph].late = true;
 }
 
 StreamTable::~StreamTable() {
@@ -85,7 +85,7 @@ Slot StreamTable::slot_of(CUstream handle) {
 }
 
 Slot StreamTable::slot_or_context(CUstream handle, Slot last_known) noexcept {
-  if (last_known == kLegacy || last_known == kContext) return last_known;
+  if (last_known <= kGraph) return last_known;
   const Stream& stream = streams_[last_known];
   unsigned long long id = 0;
   if (stream.per_thread) {
@@ -121,6 +121,10 @@ void StreamTable::keep(Slot slot, EventRef event) {
 
 Point StreamTable::now(Slot slot) noexcept {
   Stream* stream = &streams_[slot];
+  if (!stream->late && is_capturing(stream->handle)) {
+    slot = kGraph;
+    stream = &streams_[slot];
+  }
   if (!stream->late) {
     EventRef event;
     try {
@@ -142,6 +146,12 @@ Point StreamTable::now(Slot slot) noexcept {
 bool StreamTable::complete(const PointSet& points) const {
   for (const Point& point : points)
     if (!complete(point)) return false;
+  return true;
+}
+
+bool StreamTable::waitable(const PointSet& points) const {
+  for (const Point& point : points)
+    if (point.slot == kGraph) return false;
   return true;
 }
 
@@ -193,7 +203,7 @@ void StreamTable::thin(Stream& stream) {
 
 bool StreamTable::ordered(const Point& point, Slot slot) const {
   if (complete(point)) return true;
-  if (point.slot == slot) return slot != kContext;
+  if (point.slot == slot) return slot != kContext && slot != kGraph;
   const auto& after = streams_[slot].after;
   auto edge = after.find(point.slot);
   return edge != after.end() && point.number <= edge->second && mode_ != ReuseMode::kStream;
@@ -237,7 +247,7 @@ void StreamTable::note_wait(Slot slot, Slot on) {
 bool StreamTable::insert_waits(const PointSet& points, Slot slot) {
   if (mode_ != ReuseMode::kMutual || excluded(slot)) return false;
   for (const Point& point : points)
-    if (!ordered(point, slot) && (excluded(point.slot) || point.slot == kContext)) return false;
+    if (!ordered(point, slot) && (excluded(point.slot) || point.slot == kContext || point.slot == kGraph)) return false;
   ContextScope current(device_);
   for (const Point& point : points) {
     if (ordered(point, slot)) continue;
@@ -253,17 +263,18 @@ bool StreamTable::insert_waits(const PointSet& points, Slot slot) {
   return true;
 }
 
-bool StreamTable::capturing(Slot slot) {
-  if (slot == kContext) return false;
+bool StreamTable::capturing(Slot slot) { return slot != kContext && is_capturing(streams_[slot].handle); }
+
+bool StreamTable::is_capturing(CUstream handle) noexcept {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  CUresult result = MEMX_CALL(device_, cuStreamIsCapturing, streams_[slot].handle, &status);
-  // Asked of the legacy stream while another stream captures, the driver answers with an error.
-  return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+  CUresult result = MEMX_CALL(device_, cuStreamIsCapturing, handle, &status);
+  // The legacy stream cannot be asked while a blocking stream captures: that is an answer too.
+  return status != CU_STREAM_CAPTURE_STATUS_NONE || result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
 EventRef StreamTable::event_for(const Point& point) {
   Stream& stream = streams_[point.slot];
-  if (complete(point)) return nullptr;
+  if (complete(point) || point.slot == kGraph) return nullptr;
   for (const Recorded& recorded : stream.events)
     if (recorded.number >= point.number) return recorded.event;
   EventRef event;
@@ -280,6 +291,7 @@ void StreamTable::settle(const Point& point) {
 std::string StreamTable::name(Slot slot) const {
   if (slot == kLegacy) return "the legacy default stream";
   if (slot == kContext) return "the whole context";
+  if (slot == kGraph) return "a captured graph";
   return "stream " + std::to_string(streams_[slot].id);
 }
 

@@ -109,7 +109,7 @@ Block* Pool::at(std::uint64_t offset) {
 
 std::uint32_t Pool::list_of(const PointSet& points) const {
   if (points.empty()) return kClean;
-  if (points.size() > 1 || points[0].slot == StreamTable::kContext) return kMixed;
+  if (points.size() > 1 || points[0].slot == StreamTable::kContext || points[0].slot == StreamTable::kGraph) return kMixed;
   return kFirstStream + points[0].slot;
 }
 

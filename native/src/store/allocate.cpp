@@ -62,7 +62,8 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
 // wait would help.
 bool Store::blocking_points(const Request& request, Tier tier, PointSet& out) {
   const KeyId key = key_of(request.tag, place_for(tier));
-  if (Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny)) {
+  Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
+  if (block && order.waitable(block->points)) {
     out = block->points;
   } else {
     const std::uint64_t bytes = pages_for(request.bytes, config.page_bytes) * config.page_bytes;
@@ -70,7 +71,8 @@ bool Store::blocking_points(const Request& request, Tier tier, PointSet& out) {
     for (Mapping* mapping = table.idle(tier).front(); mapping; mapping = mapping->next)
       if (pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, out)) {
         order.prune_complete(out);
-        if (!out.empty()) break;
+        if (!out.empty() && order.waitable(out)) break;
+        out.clear();
       }
   }
   order.prune_complete(out);

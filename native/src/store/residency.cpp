@@ -123,9 +123,11 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       const std::uint64_t room = physical.room_bytes(Tier::kDevice);
       if (missing > room) {
         Room made = make_room(lock, missing - room);
+        // Nothing that anybody else will give back: waiting would not help.
+        const bool others = pinned_bytes_ > own || moving_ > 0;
         let_go(held);
         if (made == Room::kMade) continue;
-        if (made == Room::kHostFull || in_use_by_this_thread()) {
+        if (made == Room::kHostFull || !others || in_use_by_this_thread()) {
           Request request;
           request.requested = request.bytes = missing;
           throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));

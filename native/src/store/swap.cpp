@@ -21,6 +21,7 @@ void Store::drop_swap(std::uint64_t page) {
 
 void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
   if (copies.empty()) return;
+  ++moving_;
   lock.unlock();
   CUresult result = CUDA_SUCCESS;
   Call call = Call::cuStreamSynchronize;
@@ -40,6 +41,7 @@ void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
     }
   }
   lock.lock();
+  --moving_;
   if (result != CUDA_SUCCESS) device.raise(result, call, "copying pages between device and host");
 }
 
