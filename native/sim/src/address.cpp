@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace memxsim {
 
 namespace {
@@ -179,6 +181,11 @@ void AddressSpace::grant_peer(int owner, int device, uint8_t access) {
   peers_[owner][device] = access;
   for (auto& [va, region] : regions_)
     if (region.kind == Region::Kind::device && region.phys->location == owner) region.device_access[device] = access;
+}
+
+void AddressSpace::grant_pool(const void* pool, const uint8_t (&access)[kMaxDevices]) {
+  for (auto& [va, region] : regions_)
+    if (region.pool == pool) std::copy(std::begin(access), std::end(access), region.device_access.begin());
 }
 
 bool AddressSpace::map_to_cpu(Region& region, uint8_t access) {

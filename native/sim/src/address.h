@@ -77,6 +77,7 @@ class AddressSpace {
 
   // What `device` may do with cuMemAlloc memory of `owner`, now and later.
   void grant_peer(int owner, int device, uint8_t access);
+  void grant_pool(const void* pool, const uint8_t (&access)[kMaxDevices]);
   uint8_t peer_access(int owner, int device) const { return peers_[owner][device]; }
 
   bool map_to_cpu(Region& region, uint8_t access);  // a host-located mapping; false: the system refuses

@@ -236,3 +236,8 @@ void reset_counts() {
 }
 
 }  // namespace memxsim
+
+extern "C" int memxsim_unsupported(const char* name) {
+  const CUresult refused = memxsim::enter(memxsim::function_named(name), memxsim::Needs::nothing);
+  return refused ? refused : CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -224,6 +224,10 @@ CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t n,
   ENTER(cuMemsetD32Async);
   return fill(stream, "cuMemsetD32Async", dst, 0, value, 4, n, 1, Sync::async);
 }
+CUresult CUDAAPI cuStreamWriteValue32(CUstream stream, CUdeviceptr dst, cuuint32_t value, unsigned int) {
+  ENTER(cuStreamWriteValue32);
+  return fill(stream, "cuStreamWriteValue32", dst, 0, value, 4, 1, 1, Sync::async);
+}
 CUresult CUDAAPI cuMemsetD2D8(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height) {
   ENTER(cuMemsetD2D8);
   return fill(nullptr, "cuMemsetD2D8", dst, pitch, value, 1, width, height, Sync::wait);

@@ -1,4 +1,6 @@
 // Streams as programs see them.
+#include <algorithm>
+
 #include "capture.h"
 #include "context.h"
 #include "works.h"
