@@ -2,9 +2,29 @@
 // meanwhile. All with the driver's lock held.
 #pragma once
 
+#include <memory>
+#include <vector>
+
+#include "graph.h"
 #include "state.h"
 
 namespace memxsim {
+
+struct Capture {
+  uint64_t id = 0;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  Context* context = nullptr;
+  Queue* origin = nullptr;
+  const void* thread = nullptr;
+  bool invalidated = false;
+  std::vector<Queue*> streams;
+  std::unique_ptr<Graph> graph;
+};
+
+CUresult begin_capture(Queue& queue, CUstreamCaptureMode mode);
+// Ends the capture that began on the queue, whatever became of it; null and an error if there is no graph.
+CUresult end_capture(Queue& queue, std::unique_ptr<Graph>* graph);
+CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode);
 
 CUresult add_to_capture(Queue& queue, WorkRef work);
 CUresult record_event_in_capture(Queue& queue, EventHandle& event, unsigned flags);

@@ -16,6 +16,10 @@ CUresult CUDAAPI cuCtxCreate_v3(CUcontext*, CUexecAffinityParam*, int, unsigned 
 CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice*, CUcontext);
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext);
 CUresult CUDAAPI cuLaunchHostFunc_v2(CUstream, CUhostFn, void*, unsigned int);
+CUresult CUDAAPI cuStreamGetCaptureInfo_v1(CUstream, CUstreamCaptureStatus*, cuuint64_t*);
+CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**, size_t*);
+CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v1(CUstream, CUgraphNode*, size_t, unsigned int);
+CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec*, CUgraph, CUgraphNode*, char*, size_t);
 CUresult CUDAAPI cuGetProcAddress_v1(const char*, void**, int, cuuint64_t);
 }
 
@@ -228,6 +232,27 @@ Table make_table() {
   SINCE("cuStreamGetCtx", 12050, cuStreamGetCtx_v2)
   SINCE("cuLaunchHostFunc", 13020, cuLaunchHostFunc_v2)
   SINCE("cuEventElapsedTime", 0, cuEventElapsedTime_v2)
+  PLAIN(cuStreamEndCapture)
+  PLAIN(cuGraphCreate)
+  PLAIN(cuGraphDestroy)
+  PLAIN(cuGraphInstantiateWithFlags)
+  PLAIN(cuGraphInstantiateWithParams)
+  PLAIN(cuGraphUpload)
+  PLAIN(cuGraphLaunch)
+  PLAIN(cuGraphExecDestroy)
+  PLAIN(cuGraphGetNodes)
+  PLAIN(cuGraphGetRootNodes)
+  PLAIN(cuGraphNodeGetType)
+  SINCE("cuStreamBeginCapture", 10010, cuStreamBeginCapture_v2)
+  SINCE("cuStreamGetCaptureInfo", 10010, cuStreamGetCaptureInfo_v1)
+  SINCE("cuStreamGetCaptureInfo", 11030, cuStreamGetCaptureInfo_v2)
+  SINCE("cuStreamGetCaptureInfo", 12030, cuStreamGetCaptureInfo_v3)
+  SINCE("cuStreamUpdateCaptureDependencies", 11030, cuStreamUpdateCaptureDependencies_v1)
+  SINCE("cuStreamUpdateCaptureDependencies", 12030, cuStreamUpdateCaptureDependencies_v2)
+  SINCE("cuGraphInstantiate", 11000, cuGraphInstantiate_v2)
+  SINCE("cuGraphInstantiate", 12000, cuGraphInstantiateWithFlags)
+  SINCE("cuGraphGetEdges", 12030, cuGraphGetEdges_v2)
+  SINCE("cuGraphNodeGetDependencies", 12030, cuGraphNodeGetDependencies_v2)
   table["cuGetProcAddress"] = {{0, reinterpret_cast<void*>(&cuGetProcAddress_v1), nullptr},
                                {12000, reinterpret_cast<void*>(&cuGetProcAddress_v2), nullptr}};
   return table;

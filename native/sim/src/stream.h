@@ -57,6 +57,7 @@ struct Work {
   uint64_t bytes_touched = 0;  // roughly; little work is done without giving up the lock
 
   virtual Where where() const { return Where::worker; }
+  virtual CUgraphNodeType node_type() const { return CU_GRAPH_NODE_TYPE_KERNEL; }
   // Both with the lock held. `prepare` resolves the operands; false: an illegal address.
   virtual bool prepare(Execution& execution) const;
   virtual void completed(Queue&) const {}  // run whether or not the context has failed
@@ -109,6 +110,7 @@ struct Queue : std::enable_shared_from_this<Queue> {
   const void* host_seen = nullptr;
 
   Capture* capture = nullptr;
+  std::vector<GraphNode*> capture_tail;  // what the next captured node depends on
 
   bool blocking() const { return kind == Kind::per_thread || (kind == Kind::user && !(flags & CU_STREAM_NON_BLOCKING)); }
   bool drained() const { return completed == enqueued; }

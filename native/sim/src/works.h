@@ -19,6 +19,7 @@ void wait_for_record(Queue& queue, const EventRecord& record);
 
 struct Marker : Work {  // nothing, in order: waits, and the points of whole contexts
   explicit Marker(const char* work_name) : Work(work_name) {}
+  CUgraphNodeType node_type() const override { return CU_GRAPH_NODE_TYPE_EMPTY; }
 };
 
 struct RecordEvent : Work {
@@ -31,6 +32,7 @@ struct HostFunction : Work {
   HostFunction(CUhostFn host_function, void* user_data)
       : Work("cuLaunchHostFunc"), function(host_function), data(user_data) {}
   Where where() const override { return Where::callback; }
+  CUgraphNodeType node_type() const override { return CU_GRAPH_NODE_TYPE_HOST; }
   void call(CUresult status) const override {
     if (status == CUDA_SUCCESS) function(data);
   }
@@ -42,6 +44,7 @@ struct StreamCallback : Work {
   StreamCallback(CUstream on, CUstreamCallback stream_callback, void* user_data)
       : Work("cuStreamAddCallback"), stream(on), callback(stream_callback), data(user_data) {}
   Where where() const override { return Where::callback; }
+  CUgraphNodeType node_type() const override { return CU_GRAPH_NODE_TYPE_HOST; }
   void call(CUresult status) const override { callback(stream, status, data); }
   CUstream stream;
   CUstreamCallback callback;
@@ -51,6 +54,7 @@ struct StreamCallback : Work {
 // Operands come in pairs, destination and source of equal size: one pair, or one a row.
 struct Copy : Work {
   explicit Copy(const char* work_name) : Work(work_name) {}
+  CUgraphNodeType node_type() const override { return CU_GRAPH_NODE_TYPE_MEMCPY; }
   bool has_effect() const override { return true; }
   void perform(const Execution& execution) const override;
   std::unique_ptr<char[]> staged;  // pageable sources are read when the copy is queued
@@ -60,6 +64,7 @@ struct Copy : Work {
 struct Fill : Work {
   Fill(const char* work_name, uint32_t fill_value, unsigned fill_width)
       : Work(work_name), value(fill_value), width(fill_width) {}
+  CUgraphNodeType node_type() const override { return CU_GRAPH_NODE_TYPE_MEMSET; }
   bool has_effect() const override { return true; }
   void perform(const Execution& execution) const override;
   uint32_t value;
