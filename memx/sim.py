@@ -292,10 +292,10 @@ def _result_code(name: str) -> int:
     from cuda.bindings.driver import CUresult
 
     full = name if name.startswith("CUDA_") else f"CUDA_ERROR_{name}"
-    try:
-        return int(CUresult[full])
-    except KeyError:
-        raise InvalidValueError(f"no CUDA error is called {name!r}") from None
+    code = getattr(CUresult, full, None)
+    if code is None:
+        raise InvalidValueError(f"no CUDA error is called {name!r}")
+    return int(code)
 
 
 def _handle(stream: HasStream | SupportsInt) -> int:

@@ -21,7 +21,7 @@ DEMO_TRACE = Path(__file__).parent.parent / "data" / "resnet50_b32_sgd.jsonl.gz"
 
 _PARTS = (oversubscribe, reuse_streams, share_tiers, plan_layout)
 # Real contents in little memory and seconds on a CPU; a GPU takes the step as it is.
-_SIMULATED_SCALE = Fraction(1, 32)
+_SIMULATED_SCALE = Fraction(1, 16)
 _SIMULATED_PAGE = 64 << 10
 _ALIGNED_TO = 1 << 20
 

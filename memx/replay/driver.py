@@ -19,6 +19,7 @@ PER_THREAD = 2
 STICKY = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720})
 
 _PTX = Path(__file__).parent.parent / "kernels.ptx"
+_NOT_FOUND = 500
 _BLOCK = 256
 _MOST_BLOCKS = 1024
 _BYTES_A_THREAD = 16
@@ -164,7 +165,10 @@ class Driver:
 
     @staticmethod
     def _do(call: str, *arguments: Any) -> Any:
-        code, *values = getattr(cu, call)(*arguments)
+        try:
+            code, *values = getattr(cu, call)(*arguments)
+        except RuntimeError as error:  # a function that this driver does not have
+            raise DriverError(str(error), _NOT_FOUND, "CUDA_ERROR_NOT_FOUND", call) from None
         if code:
             _raise(call, code)
         return values[0] if values else None

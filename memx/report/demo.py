@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..sizes import format_size
 from . import new_figure, save_figure, style
 from .layout import draw_layout
@@ -29,12 +27,12 @@ _MODES = {
 def write_demo(demo: Demo, path: Path) -> None:
     """Draw a finished demo."""
     figure = new_figure(12, 9.5)
-    axes: dict[str, Axes] = figure.subplot_mosaic([["lazy", "store"], ["reuse", "layout"]])
+    axes: dict[str, Axes] = figure.subplot_mosaic([["lazy", "reuse"], ["store", "layout"]])
     parts = {part.name: part for part in demo.parts}
     _draw_tiers(
         demo, axes["lazy"], parts["oversubscription"], "1  Half the memory will do: pages move as needed"
     )
-    _draw_tiers(demo, axes["store"], parts["store"], "2  Or nothing moves: the rest lives in host memory")
+    _draw_tiers(demo, axes["store"], parts["store"], "3  Or nothing moves: the rest lives in host memory")
     _draw_reuse(demo, axes["reuse"], parts["reuse"])
     _draw_plan(axes["layout"], parts["layout"])
     where = "simulated GPU" if demo.simulate else "GPU"
@@ -55,7 +53,17 @@ def _draw_tiers(demo: Demo, axes: Axes, part: Part, title: str) -> None:
     _title(axes, title)
     axes.set_xlabel("the step: forward, backward, update")
     axes.set_xticks([])
-    axes.legend(loc="upper right", fontsize=8.5, framealpha=0.92)
+    axes.legend(loc="upper left", fontsize=8.5, ncols=2, frameon=False)
+    last = part.results[0].samples[-1]
+    unit, _ = style.unit_for([demo.trace.peak_live_bytes()])
+    axes.annotate(
+        "kept for reuse",
+        (0.985, last.reserved_bytes / unit / 2),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        color="white",
+        fontsize=10,
+    )
 
 
 def _draw_reuse(demo: Demo, axes: Axes, part: Part) -> None:
@@ -67,26 +75,26 @@ def _draw_reuse(demo: Demo, axes: Axes, part: Part) -> None:
         list(_MODES.values()), heights, color=[style.MUTED, style.DEVICE, style.DEVICE], width=0.6
     )
     axes.bar_label(bars, [format_size(reserved[mode]) for mode in _MODES], padding=3)
-    axes.axhline(live / unit, color=style.LIVE, linewidth=1.6, label="allocated at once at most")
+    axes.axhline(
+        live / unit, color=style.LIVE, linewidth=1.6, label="what the program has allocated, at most"
+    )
     axes.set_ylabel(f"GPU memory taken ({unit_name})")
-    axes.set_ylim(0, max(heights) * 1.25)
+    axes.set_ylim(0, max(heights) * 1.2)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper right", fontsize=8.5, framealpha=0.92)
-    _title(axes, f"3  On {part.numbers['streams']} streams: freed memory is passed on, in order")
+    axes.legend(loc="upper right", fontsize=8.5, frameon=False)
+    _title(axes, f"2  On {part.numbers['streams']} streams: freed memory is passed on, in order")
 
 
 def _draw_plan(axes: Axes, part: Part) -> None:
     assert part.plan is not None
     buffers, found = part.plan
-    whole = np.max(buffers.upper) - np.min(buffers.lower)
-    lasting = buffers.upper - buffers.lower > 0.9 * whole
     draw_layout(
         axes,
         lower=buffers.lower,
         upper=buffers.upper,
         offset=found.offsets,
         size=buffers.size,
-        colors=[style.LIVE if last else style.OTHER for last in lasting],
+        shade=buffers.lower,
     )
     unit, _ = style.unit_for([found.height])
     axes.axhline(found.lower_bound / unit, color=style.LIMIT, linestyle="--", linewidth=1.4)

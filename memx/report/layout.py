@@ -9,8 +9,6 @@ import numpy as np
 from . import style
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -24,9 +22,9 @@ def draw_layout(
     upper: NDArray[np.int64],
     offset: NDArray[np.int64],
     size: NDArray[np.int64],
-    colors: Sequence[str] | None = None,
+    shade: NDArray[np.int64],
 ) -> None:
-    """Draw each buffer as a rectangle, time to the right and addresses upwards."""
+    """Draw each buffer as a rectangle, time to the right and addresses upwards, coloured by ``shade``."""
     from matplotlib.collections import PolyCollection
 
     height = int(np.max(offset + size, initial=0))
@@ -42,7 +40,7 @@ def draw_layout(
         axis=1,
     )
     axes.add_collection(
-        PolyCollection(list(corners), facecolors=colors or style.OTHER, edgecolors="white", linewidths=0.25)
+        PolyCollection(list(corners), array=shade, cmap="viridis", edgecolors="white", linewidths=0.25)
     )
     axes.set_xlim(int(np.min(lower, initial=0)), int(np.max(upper, initial=1)))
     axes.set_ylim(0, height / unit * 1.05 or 1)

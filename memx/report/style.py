@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["DEVICE", "HOST", "LIMIT", "LIVE", "MUTED", "OTHER", "unit_for"]
+__all__ = ["DEVICE", "HOST", "LIMIT", "LIVE", "MUTED", "unit_for"]
 
 DEVICE = "#2a9d8f"
 HOST = "#e9a23b"
 LIVE = "#1d3557"
 LIMIT = "#c1121f"
-OTHER = "#8ecae6"
 MUTED = "#6c757d"
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

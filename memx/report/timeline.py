@@ -29,7 +29,7 @@ def draw_timeline(axes: Axes, samples: Sequence[Sample], device_limit: int) -> N
         x,
         [sample.reserved_bytes / unit for sample in samples],
         [sample.host_bytes / unit for sample in samples],
-        labels=["in GPU memory", "in host memory"],
+        labels=["GPU memory held", "host memory held"],
         colors=[style.DEVICE, style.HOST],
         alpha=0.85,
         linewidth=0,
@@ -45,7 +45,7 @@ def draw_timeline(axes: Axes, samples: Sequence[Sample], device_limit: int) -> N
             label=f"all the GPU memory there is ({format_size(device_limit)})",
         )
     axes.set_ylabel(unit_name)
-    axes.set_ylim(0, max(heights) / unit * 1.12 or 1)
+    axes.set_ylim(0, max(heights) / unit * 1.3 or 1)
     axes.margins(x=0)
     axes.spines[["top", "right"]].set_visible(False)
 
