@@ -131,6 +131,9 @@ class MemoryResource(_CoreMemoryResource):
             page_bytes,
         )
         self._tag = threading.local()
+        # cuda.core wants a stream for the free at the allocation already; the core knows the allocation's, so
+        # this one, which nobody else has, stands for "not said".
+        self._unsaid = Stream.from_handle(self.native.copy_stream())
 
     def allocate(
         self,
@@ -164,11 +167,12 @@ class MemoryResource(_CoreMemoryResource):
         alignment = 0 if align is None else parse_size(align, self.native.page_bytes())
         handle = stream_handle(stream)
         address = self.native.allocate(size, handle, alignment, host_ok, getattr(self._tag, "id", 0))
-        return cast(Buffer, Buffer._init(address, size, self, stream=_core_stream(stream)))
+        return cast(Buffer, Buffer._init(address, size, self, stream=self._unsaid))
 
     def deallocate(self, ptr: SupportsInt, size: int, *, stream: StreamLike = None) -> None:  # noqa: ARG002
         """Take a buffer back; called by :meth:`Buffer.close` and by the collector."""
-        self.native.free(int(ptr), None if stream is None else stream_handle(stream))
+        unsaid = stream is None or stream is self._unsaid
+        self.native.free(int(ptr), None if unsaid else stream_handle(stream))
 
     def resident(
         self,

@@ -82,6 +82,7 @@ nb::dict as_dict(const Statistics& s) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // buffers may be alive at exit, and exit is silent
   nb::register_exception_translator(
       [](const std::exception_ptr& pointer, void*) {
         try {
@@ -182,6 +183,7 @@ NB_MODULE(_native, m) {
            nb::arg("address"), nb::arg("offset"), nb::arg("into"))
       .def("size_of", &Resource::size_of, nb::arg("address"))
       .def("page_bytes", &Resource::page_bytes)
+      .def("copy_stream", [](Resource& self) { return reinterpret_cast<std::uint64_t>(self.copy_stream()); })
       .def("host_mappable", &Resource::host_mappable)
       .def("statistics", [](Resource& self) { return as_dict(self.statistics()); })
       .def("reset_peak_statistics", &Resource::reset_peak_statistics)

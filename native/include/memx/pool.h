@@ -83,7 +83,7 @@ class Pool {
   };
   void release_pieces(Block* live, PointSet points, const std::vector<Piece>& pieces);
 
-  // A range becomes a free block.
+  // A range becomes a free block, held: merged with a neighbour it would have to wait for that one's points.
   Block* add_range(std::uint64_t begin, std::uint64_t bytes, KeyId key);
   // The free block at the end of the range that the key grew last, if the stream may have it.
   Block* tail(KeyId key, Slot slot);

@@ -65,6 +65,7 @@ class Resource {
   std::uint64_t size_of(std::uint64_t address);
   std::uint64_t page_bytes() const { return config_.page_bytes; }
   bool host_mappable() const { return store_->host_mappable; }
+  CUstream copy_stream() const { return store_->copy_stream(); }  // memx's own
   Statistics statistics();
   void reset_peak_statistics();
   void check();

@@ -100,6 +100,7 @@ class Store {
   std::uint64_t migrated_in_bytes = 0;
   std::uint64_t migrated_out_bytes = 0;
   std::uint64_t reuse_hits = 0;
+  CUstream copy_stream() const { return stream_; }
   bool host_mappable = false;
 
  private:
@@ -144,6 +145,7 @@ class Store {
   // New mappings come back held.
   void swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
   void copy(Lock& lock, const std::vector<Copy>& copies);
+  CUresult finish_copies();
   void drop_swap(std::uint64_t page);
   std::uint64_t live_in_page(std::uint64_t page);
 

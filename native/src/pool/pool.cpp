@@ -242,7 +242,8 @@ Block* Pool::add_range(std::uint64_t begin, std::uint64_t bytes, KeyId key) {
   block->key = key;
   link_neighbours(block);
   lists(key).top = block->end();
-  return coalesce(block);
+  block->held = true;
+  return block;
 }
 
 Block* Pool::tail(KeyId key, Slot slot) {

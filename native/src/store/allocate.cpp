@@ -40,6 +40,7 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
   for (;;) {
     const bool capturing = order.capturing(request.slot);
     if (!capturing && order.poll(true)) pool.tidy();
+    if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
     Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
     if (!block && !capturing && order.mode() == ReuseMode::kMutual) {
       block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);

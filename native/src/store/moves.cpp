@@ -70,7 +70,7 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
     ContextScope current(device);
     failure = {MEMX_CALL(device, cuMemcpyAsync, table.address(*scratch), table.address(first), std::size_t(bytes), stream_),
                Call::cuMemcpyAsync};
-    CUresult over = MEMX_CALL(device, cuStreamSynchronize, stream_);
+    CUresult over = finish_copies();
     if (!failure) failure = {over, Call::cuStreamSynchronize};
   }
   lock.lock();

@@ -19,6 +19,21 @@ void Store::drop_swap(std::uint64_t page) {
   physical.put(handle);
 }
 
+// Pages under a copy cannot be given back, so a wait that fails is tried again.
+CUresult Store::finish_copies() {
+  CUresult result = CUDA_SUCCESS;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    result = MEMX_CALL(device, cuStreamSynchronize, stream_);
+    if (result == CUDA_SUCCESS || device.sticky()) return result;
+  }
+  for (CUresult state = CUDA_ERROR_NOT_READY; state == CUDA_ERROR_NOT_READY;) {
+    state = MEMX_CALL(device, cuStreamQuery, stream_);
+    if (state == CUDA_SUCCESS) return state;
+    std::this_thread::yield();
+  }
+  return result;
+}
+
 void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
   if (copies.empty()) return;
   ++moving_;
@@ -34,7 +49,7 @@ void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
                     : MEMX_CALL(device, cuMemcpyDtoHAsync, host, c.device, std::size_t(c.bytes), stream_);
       if (result != CUDA_SUCCESS) break;
     }
-    CUresult over = MEMX_CALL(device, cuStreamSynchronize, stream_);
+    CUresult over = finish_copies();
     if (result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
       result = over;
       call = Call::cuStreamSynchronize;
