@@ -2,49 +2,74 @@
 
     python benchmarks/traces.py TRACES... [--output docs/traces.md]
 
-Two tables. At full size, touched but without contents: what memx reserves over what the program has live,
-with all the memory it wants and with half of it, and the driver calls of the whole step. Scaled to 1/64 with
-real contents on half of the memory: whether every byte was right. Everything but the seconds, which go to
-standard error, is the same on every machine.
+At full size, touched but without contents: what memx reserves over what the program has live, with all the
+memory it wants and with half of it, and the driver calls of the whole step. Scaled to 1/64 with real contents
+on half of the memory: whether every byte was right. The host waits after every kernel, so that every number
+is the same on every run; how long each took goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
+import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
+from memx.replay import Limits, Result, prepare_device, replay
 from memx.trace import Trace
+from memx.trace import events as ev
 
 SCALE = Fraction(1, 64)
 SCALED_PAGE = 64 << 10
-HOST_LIMIT = 1 << 30
+SCALED_HOST_LIMIT = 1 << 30
+MIB = 1 << 20
 
 
 def half_of_peak(trace: Trace) -> int:
     """A limit that is too small: half of the peak, or the largest operation if that is more."""
     summary = trace.summary()
-    page = trace.page
     needed = max(summary.peak_live_bytes // 2, summary.largest_operation_bytes)
-    return -(-needed // page) * page
+    return -(-needed // trace.page) * trace.page
 
 
-def replay(path: Path, *options: str) -> dict[str, Any]:
-    """One replay on a simulated device of its own, in its own process."""
+def waiting(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
+    """The events, with a host wait after every kernel."""
+    for event in events:
+        yield event
+        if isinstance(event, ev.Kernel):
+            yield ev.Sync()
+
+
+def run(path: Path, limits: Limits, scaled: bool) -> Result:
+    """One replay on a simulated device; in a process of its own."""
+    trace = Trace(path, SCALED_PAGE, SCALE) if scaled else Trace(path)
+    prepare_device(limits, simulate=True, contents=scaled)
+    return replay(waiting(trace), limits, verify=scaled)
+
+
+def measure(trace: Trace, device_limit: int, host_limit: int, lazy: bool, scaled: bool = False) -> Result:
+    """Run a replay in a fresh process, and say how long it took."""
     start = time.perf_counter()
-    command = [sys.executable, "-m", "memx", "replay", str(path), "--simulate", "--json", *options]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    print(f"{path.name} {' '.join(options)}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
-    if run.returncode == 2 or not run.stdout:
-        raise SystemExit(run.stderr)
-    result: dict[str, Any] = json.loads(run.stdout)["results"][0]
+    limits = Limits(device_limit, host_limit, trace.page, "default", lazy)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        result = pool.apply(run, (Path(trace.path), limits, scaled))
+    mode = "lazy" if lazy else "eager"
+    seconds = time.perf_counter() - start
+    print(f"{trace.name} {mode} in {device_limit // MIB} MiB: {seconds:.1f} s", file=sys.stderr)
     return result
+
+
+def outcome(result: Result) -> str:
+    """Finished, or where it was not."""
+    return "yes" if result.ok else f"no: event {result.failed_event}: {result.error}"
+
+
+def mib(nbytes: int) -> str:
+    """Whole MiB, or tenths of a few."""
+    return f"{nbytes / MIB:.0f}" if nbytes >= 100 * MIB else f"{nbytes / MIB:.1f}"
 
 
 def full_size_rows(paths: list[Path]) -> Iterator[list[str]]:
@@ -53,23 +78,22 @@ def full_size_rows(paths: list[Path]) -> Iterator[list[str]]:
         trace = Trace(path)
         peak = trace.peak_live_bytes()
         limit = half_of_peak(trace)
-        host = str(2 * peak)
-        for mode in ("--eager", "--lazy"):
-            roomy = replay(path, "--no-verify", mode, "--device-limit", str(2 * peak), "--host-limit", host)
-            tight = replay(path, "--no-verify", mode, "--device-limit", str(limit), "--host-limit", host)
+        for lazy in (False, True):
+            roomy = measure(trace, 2 * peak, 2 * peak, lazy)
+            tight = measure(trace, limit, 2 * peak, lazy)
             yield [
                 trace.name,
-                mode[2:],
-                f"{peak / 2**20:.0f}",
-                f"{roomy['peak_reserved_bytes'] / peak:.4f}",
-                str(sum(roomy["driver_calls"].values())),
-                f"{limit / 2**20:.0f}",
+                "lazy" if lazy else "eager",
+                mib(peak),
+                f"{roomy.peak_reserved_bytes / peak:.4f}",
+                str(sum(roomy.driver_calls.values())),
+                mib(limit),
                 outcome(tight),
-                f"{tight['peak_reserved_bytes'] / 2**20:.0f}",
-                f"{tight['peak_host_bytes'] / 2**20:.0f}",
-                f"{tight['migrated_in_bytes'] / 2**20:.0f}",
-                f"{tight['migrated_out_bytes'] / 2**20:.0f}",
-                str(sum(tight["driver_calls"].values())),
+                mib(tight.peak_reserved_bytes),
+                mib(tight.peak_host_bytes),
+                mib(tight.migrated_in_bytes),
+                mib(tight.migrated_out_bytes),
+                str(sum(tight.driver_calls.values())),
             ]
 
 
@@ -78,52 +102,48 @@ def scaled_rows(paths: list[Path]) -> Iterator[list[str]]:
     for path in paths:
         trace = Trace(path, SCALED_PAGE, SCALE)
         limit = half_of_peak(trace)
-        for mode in ("--eager", "--lazy"):
-            result = replay(
-                path, "--scale", str(SCALE), "--page", str(SCALED_PAGE), mode,
-                "--device-limit", str(limit), "--host-limit", str(HOST_LIMIT),
-            )  # fmt: skip
+        for lazy in (False, True):
+            result = measure(trace, limit, SCALED_HOST_LIMIT, lazy, scaled=True)
             yield [
                 trace.name,
-                mode[2:],
-                f"{trace.peak_live_bytes() / 2**20:.1f}",
-                f"{limit / 2**20:.1f}",
-                f"{result['peak_reserved_bytes'] / 2**20:.1f}",
+                "lazy" if lazy else "eager",
+                mib(trace.peak_live_bytes()),
+                mib(limit),
                 outcome(result),
-                str(result["mismatches"]),
-                str(result["races"]),
-                f"{result['migrated_in_bytes'] / 2**20:.1f}",
-                f"{result['migrated_out_bytes'] / 2**20:.1f}",
+                mib(result.peak_reserved_bytes),
+                mib(result.peak_host_bytes),
+                mib(result.migrated_in_bytes),
+                mib(result.migrated_out_bytes),
+                str(result.mismatches),
+                str(result.races),
             ]
 
 
-def outcome(result: dict[str, Any]) -> str:
-    """Finished, or where it was not."""
-    return "finished" if result["ok"] else f"event {result['failed_event']}: {result['error']}"
-
-
-def table(header: list[str], rows: Iterator[list[str]]) -> str:
+def table(header: str, rows: Iterable[list[str]]) -> str:
     """Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
+    names = header.split(", ")
+    lines = [names, ["---"] * len(names), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 PAGE = """# Real training steps on memx
 
-Eight training steps recorded from PyTorch (shapes, lifetimes and order are real), replayed on the simulated
-device by `benchmarks/traces.py`. Sizes are in MiB.
+Training steps recorded from PyTorch (shapes, lifetimes and order are real), replayed on the simulated device
+by `benchmarks/traces.py`. Sizes are in MiB. The host waits after every kernel, so that the numbers do not
+depend on timing; a program that does not wait adds event queries.
 
 ## At full size
 
-Memory is touched and has no contents. With room: on a device of twice the peak. Half: on a device with half
-of the peak, or with the largest operation's bytes if those are more.
+Memory is touched and has no contents. *With room*: the device has twice the peak. *Half*: it has half of the
+peak, or the largest operation's bytes if those are more. *In* and *out* are the bytes moved between host and
+device; an eager buffer never moves, it is born in host memory where the device is full.
 
 {full}
 
 ## With contents
 
-Every size at 1/64 with pages of 64 KiB, 1 GiB of host memory, half of the device memory that the step needs;
-every kernel checks what it reads and stamps what it writes.
+Every size is at 1/64, with pages of 64 KiB, 1 GiB of host memory and half of the device memory. Every kernel
+checks what it reads and stamps what it writes.
 
 {scaled}
 """
@@ -139,16 +159,14 @@ def main() -> None:
     arguments = parser.parse_args()
     paths = sorted(arguments.traces)
     scaled = table(
-        ["trace", "mode", "peak live", "limit", "peak reserved", "", "wrong bytes", "races", "in", "out"],
+        "trace, mode, peak live, device limit, finished, reserved, host, in, out, wrong bytes, races",
         scaled_rows(paths),
     )
     full = table(
-        [
-            "trace", "mode", "peak live", "with room: reserved / live", "calls", "half: limit", "",
-            "reserved", "host", "in", "out", "calls",
-        ],
+        "trace, mode, peak live, with room: reserved / live, driver calls, half: device limit, finished, "
+        "reserved, host, in, out, driver calls",
         full_size_rows(paths),
-    )  # fmt: skip
+    )
     arguments.output.write_text(PAGE.format(full=full, scaled=scaled))
     print(arguments.output.read_text())
 

@@ -17,8 +17,6 @@ _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
 _HOST_SLACK = 256 << 20
 _DEVICE_SLACK = 16 << 20
 _LEAST_SIMULATED = 16 << 30
-# Two mappings a page at worst, below the usual vm.max_map_count of 65530.
-_MOST_MAPPED_PAGES = 24_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,8 +88,8 @@ def prepare_device(limits: Limits, simulate: bool, contents: bool = True) -> boo
     simulate : bool
         Use the simulated device; it is refused where a driver is in use already.
     contents : bool
-        Whether the run needs memory with contents. If not, a run with more pages than a process may map is
-        simulated with accounting alone.
+        Whether the run needs memory with contents. If not, a simulated device only keeps accounts, so that
+        models larger than this machine's memory can be run.
 
     Returns
     -------
@@ -100,13 +98,12 @@ def prepare_device(limits: Limits, simulate: bool, contents: bool = True) -> boo
     """
     if not simulate:
         return False
-    pages = (limits.device_limit + limits.host_limit) // limits.page
     try:
         sim.simulate(
             memory=_whole_pages(limits.device_limit + _DEVICE_SLACK, limits.page),
             host_memory=_whole_pages(limits.host_limit + _HOST_SLACK, limits.page),
             page=limits.page,
-            accounting_only=not contents and pages > _MOST_MAPPED_PAGES,
+            accounting_only=not contents,
         )
     except InvalidStateError:
         # Already started in this process, by an earlier replay or by the caller: its size is as it is.

@@ -119,7 +119,7 @@ class Trace:
 
         Zero stays zero, and sizes that no device could have (negative, or 2**63 and more) stay as they are:
         they are there to be refused. Parts of buffers keep their places, so that parts that do not overlap
-        still do not; limits in the header and byte values in checks are scaled too.
+        still do not. Limits in the header are scaled up to whole pages, byte values in checks like sizes.
         """
         by = Fraction(factor)
         if by <= 0:
@@ -203,7 +203,10 @@ class Trace:
             if value is None:
                 return None
             nbytes = size(value, key, page, least=0)
-            return nbytes if self._scale is None else scale_size(nbytes, self._scale)
+            if self._scale is None:
+                return nbytes
+            # A limit below one page would be none.
+            return -(-scale_size(nbytes, self._scale) // page) * page
 
         reuse, lazy = fields.get("reuse"), fields.get("lazy")
         return Header(

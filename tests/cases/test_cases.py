@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,16 +34,3 @@ def test_case_holds(path: Path, reuse: str, mode: str) -> None:
     assert result.peak_reserved_bytes <= limits.device_limit
     assert result.peak_host_bytes <= limits.host_limit
     assert sim.usage() == before
-
-
-@pytest.mark.usefixtures("simulated")
-@pytest.mark.parametrize("mode", ["eager", "lazy"])
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case_runs_again_the_same(path: Path, mode: str) -> None:
-    """Driver calls and peaks depend on the trace alone."""
-    trace = read(path, page=PAGE)
-    if trace.header.lazy not in (None, mode == "lazy"):
-        pytest.skip(f"the case says that it is not {mode}")
-    limits = resolve_limits(trace, lazy=mode == "lazy")
-    first, second = (replace(replay(trace, limits), wall_s=0.0) for _ in range(2))
-    assert first == second

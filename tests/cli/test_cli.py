@@ -153,8 +153,8 @@ def test_command_line_limits_come_before_the_header(tmp_path: Path) -> None:
     assert memx("replay", path).returncode == 1
     assert memx("replay", path, "--device-limit", "3p").returncode == 0
     assert memx("replay", path, "--host-limit", "3p").returncode == 0
-    assert memx("replay", path, "--scale", "1/4").returncode == 1  # the header's limits shrink too
-    assert memx("replay", path, "--scale", "1/4", "--device-limit", "1p").returncode == 0
+    assert memx("replay", path, "--scale", "1/2", "--page", "4KiB").returncode == 1  # limits shrink too
+    assert memx("replay", path, "--scale", "1/4").returncode == 0  # but not below a page
 
 
 def test_a_plot_is_written(tmp_path: Path) -> None:
