@@ -231,6 +231,8 @@ void Pool::release_pieces(Block* block, PointSet points, const std::vector<Piece
   block->points = std::move(points);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     Block* rest = i + 1 < pieces.size() ? split(block, pieces[i].end) : nullptr;
+    if (rest) rest->held = true;  // not to be merged before it has its own key
+    block->held = false;
     block->key = key_of(tag_of(block->key), pieces[i].place);
     coalesce(block);
     block = rest;
