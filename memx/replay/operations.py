@@ -111,7 +111,7 @@ class Operations:
 
     def failed(self, event: ev.Event, message: str) -> None:
         """Note an expectation that was not met."""
-        where = f"line {event.line}: " if event.line else "at the end: "
+        where = f"line {event.line}: " if event.line else f"event {self.number}: "
         self._result.add_failure(self.number, where + message)
 
     # -- allocations -------------------------------------------------------------------------------------
