@@ -134,6 +134,7 @@ class Store {
   // residency.cpp
   bool hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapping*>& held, std::vector<Run>& runs,
                   Lock& lock);
+  bool swapped(const std::vector<Run>& runs);
   Room make_room(Lock& lock, std::uint64_t bytes);
   void hold(Mapping* mapping);
   void let_go(std::vector<Mapping*>& mappings);

@@ -154,7 +154,7 @@ Block* Store::allocate_lazy(Lock&, const Request& request) {
   const KeyId key = key_of(request.tag, Place::kLazy);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
   if (!block) {
-    if (order.poll(true)) pool.tidy();
+    if (!order.capturing(request.slot) && order.poll(true)) pool.tidy();
     block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
   }
   if (block) {

@@ -64,6 +64,13 @@ bool Store::hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapp
   return true;
 }
 
+bool Store::swapped(const std::vector<Run>& runs) {
+  for (const Run& run : runs)
+    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
+      if (table.page(page).swap) return true;
+  return false;
+}
+
 std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot) {
   const std::uint64_t page_bytes = config.page_bytes;
   std::vector<std::pair<std::uint64_t, bool>> touched;  // page, wholly overwritten
@@ -91,6 +98,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       if (runs.empty()) break;
       if (!config.lazy)
         throw Error(ErrorKind::kInvalidState, "this buffer is paused: resume its tag before using it");
+      const bool capturing = order.capturing(slot);
       std::uint64_t missing = 0, own = 0;
       for (const Run& run : runs) missing += run.pages * page_bytes;
       for (const Mapping* mapping : held) own += mapping->pages() * page_bytes;
@@ -121,6 +129,10 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
         continue;
       }
       const std::uint64_t room = physical.room_bytes(Tier::kDevice);
+      if (capturing && (missing > room || swapped(runs)))
+        throw Error(ErrorKind::kInvalidState,
+                    "pages of this use are not on the device, and nothing is moved while its stream is captured: use "
+                    "the buffers once before the capture, or pin them");
       if (missing > room) {
         Room made = make_room(lock, missing - room);
         // Nothing that anybody else will give back: waiting would not help.
