@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from cuda.bindings import driver
 
 import memx
 
@@ -18,6 +19,7 @@ PAGE = 64 << 10
 def simulated() -> None:
     """Two simulated devices of 1 GiB with pages of 64 KiB, put into this process once."""
     memx.simulate(memory=DEVICE_BYTES, host_memory=HOST_BYTES, page=PAGE, devices=2, seed=1)
+    assert not driver.cuInit(0)[0]
 
 
 @pytest.fixture
