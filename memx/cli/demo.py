@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from ..sizes import format_size
 from .output import print_json, progress_bar
-
-if TYPE_CHECKING:
-    from ..demo import Demo
 
 __all__ = ["demo"]
 
@@ -36,6 +31,7 @@ def demo(*, picture: Path, no_picture: bool, simulate: bool, as_json: bool) -> i
     from ..demo import Demo
     from ..replay.device import has_real_driver
 
+    wanted = not no_picture and _can_draw(picture)
     show = Demo(simulate or not has_real_driver())
     if not as_json:
         device = "a simulated GPU" if show.simulate else "the GPU"
@@ -49,15 +45,18 @@ def demo(*, picture: Path, no_picture: bool, simulate: bool, as_json: bool) -> i
             if not as_json:
                 _print(number, part.title, part.ok, part.lines)
                 _print_failures([failure for result in part.results for failure in result.failures])
-    written = None if no_picture else _write_picture(show, picture)
+    if wanted:
+        from ..report.demo import write_demo
+
+        write_demo(show, picture)
     if as_json:
-        print_json({**show.as_json(), "picture": None if written is None else str(written)})
+        print_json({**show.as_json(), "picture": str(picture) if wanted else None})
     else:
         races = show.races()
         found = f"{show.mismatches()} wrong bytes" + ("" if races is None else f", {races} races")
         click.echo(f"\n{found}, in {show.wall_s:.1f} s.")
-        if written is not None:
-            click.echo(f"Picture: {written}")
+        if wanted:
+            click.echo(f"Picture: {picture}")
     return 0 if show.ok else 1
 
 
@@ -73,14 +72,13 @@ def _print_failures(failures: list[str]) -> None:
         click.echo(f"   {failure}")
 
 
-def _write_picture(show: Demo, path: Path) -> Path | None:
-    """Write the picture; without matplotlib the demo goes on, and says how to get it."""
-    from ..report import MissingMatplotlibError
-    from ..report.demo import write_demo
+def _can_draw(picture: Path) -> bool:
+    """Whether there is matplotlib; the demo goes on without it, and says how to get it."""
+    from ..report import MissingMatplotlibError, check_picture
 
     try:
-        write_demo(show, path)
+        check_picture(picture)
     except MissingMatplotlibError as error:
         click.echo(f"memx: no picture: {error}", err=True)
-        return None
-    return path
+        return False
+    return True

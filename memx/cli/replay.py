@@ -84,6 +84,10 @@ def replay(
     if plan is not None:
         raise InvalidValueError("--plan: playing back a plan is not available in this version")
 
+    if plot:
+        from ..report import check_picture
+
+        check_picture(Path(plot))
     loaded = Trace(trace, as_bytes(page), scale)
     summary = loaded.summary()
     simulated = simulate or not has_real_driver()

@@ -125,6 +125,8 @@ def test_a_capacity_that_is_too_small_is_status_1(tmp_path: Path) -> None:
         (["trace.jsonl", "--reuse", "sometimes"], "sometimes"),
         (["trace.jsonl", "--allocator", "torch-native"], "torch-native"),
         (["trace.jsonl", "--colour"], "--colour"),
+        (["trace.jsonl", "--plot", "absent/picture.png"], "absent"),
+        (["trace.jsonl", "--plot", "picture.doc"], ".png"),
         (["trace.jsonl", "--device-limit", "0"], "device"),
     ],
 )
@@ -162,6 +164,15 @@ def test_a_plot_is_written(tmp_path: Path) -> None:
     run = memx("replay", CASES / "three-times-the-device.jsonl", "--lazy", "--plot", picture)
     assert run.returncode == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_empty_trace_is_done_and_can_be_drawn(tmp_path: Path) -> None:
+    path = save(tmp_path / "t.jsonl")
+    run = memx("replay", path, "--json", "--plot", tmp_path / "picture.png")
+    assert (run.returncode, run.stderr) == (0, "")
+    answer = json.loads(run.stdout)
+    assert (answer["events"], answer["peak_live_bytes"]) == (0, 0)
+    assert (tmp_path / "picture.png").exists()
 
 
 def test_doctor_without_a_driver_says_what_to_do() -> None:
