@@ -7,7 +7,7 @@
 namespace memxsim {
 
 namespace {
-constexpr uint64_t kArenaBytes = uint64_t{1} << 43;
+constexpr uint64_t kArenaBytes = uint64_t{1} << 43, kLeastArenaBytes = uint64_t{1} << 34;
 constexpr uint64_t kDeviceAlignment = 512;
 constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
@@ -147,11 +147,14 @@ bool AddressSpace::resolve(int device, uint64_t va, uint64_t bytes, bool write, 
 
 uint64_t AddressSpace::take_device_va(uint64_t bytes) {
   if (!arena_) {
-    void* got = mmap(nullptr, kArenaBytes, PROT_NONE, kReserved, -1, 0);
+    uint64_t size = kArenaBytes;
+    void* got = mmap(nullptr, size, PROT_NONE, kReserved, -1, 0);
+    for (; got == MAP_FAILED && size > kLeastArenaBytes; got = mmap(nullptr, size, PROT_NONE, kReserved, -1, 0))
+      size /= 2;  // sanitizers leave less room
     if (got == MAP_FAILED) return 0;
     arena_ = reinterpret_cast<uint64_t>(got);
     arena_next_ = round_up(arena_, 1 << 21);
-    arena_end_ = arena_ + kArenaBytes;
+    arena_end_ = arena_ + size;
   }
   // Large allocations begin on 2 MiB as on hardware; a gap follows each, so that running over an end is found.
   const uint64_t alignment = bytes >= (1 << 20) ? 1 << 21 : kDeviceAlignment;
