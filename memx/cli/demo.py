@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+
 import click
 
 from ..sizes import format_size
