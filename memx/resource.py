@@ -133,7 +133,8 @@ class MemoryResource(_CoreMemoryResource):
         self._tag = threading.local()
         # cuda.core wants a stream for the free at the allocation already; the core knows the allocation's, so
         # this one, which nobody else has, stands for "not said".
-        self._unsaid = Stream.from_handle(self.native.copy_stream())
+        self._unsaid_handle = self.native.copy_stream()
+        self._unsaid = Stream.from_handle(self._unsaid_handle)
 
     def allocate(
         self,
@@ -171,8 +172,8 @@ class MemoryResource(_CoreMemoryResource):
 
     def deallocate(self, ptr: SupportsInt, size: int, *, stream: StreamLike = None) -> None:  # noqa: ARG002
         """Take a buffer back; called by :meth:`Buffer.close` and by the collector."""
-        unsaid = stream is None or stream is self._unsaid
-        self.native.free(int(ptr), None if unsaid else stream_handle(stream))
+        handle = None if stream is None else stream_handle(stream)
+        self.native.free(int(ptr), None if handle == self._unsaid_handle else handle)
 
     def resident(
         self,

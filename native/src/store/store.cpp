@@ -89,9 +89,10 @@ void Store::wait(Lock& lock, const Point& point) {
       // The driver's wait has no bound, so another thread does it.
       auto wait = std::make_shared<Wait>();
       std::thread([wait, event, synchronize = device.table().cuEventSynchronize, set = device.context(),
-                   push = device.table().cuCtxPushCurrent] {
+                   push = device.table().cuCtxPushCurrent]() mutable {
         push(set);
         CUresult outcome = synchronize(event.get());
+        event.reset();  // before the waiter goes on: nobody outlives the resource's events
         std::lock_guard<std::mutex> guard(wait->mutex);
         wait->result = outcome;
         wait->over = true;
