@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Protocol, SupportsInt, cast, runtime_checkable
+from typing import Any, Protocol, SupportsInt, TypeAlias, cast, runtime_checkable
 
 from cuda.core import LEGACY_DEFAULT_STREAM, Device, Stream
 from cuda.core import Buffer as _CoreBuffer
@@ -27,8 +27,8 @@ class _HasStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
-StreamLike = _HasStream | SupportsInt | None
-Region = "Buffer | tuple[Buffer, int, int]"
+StreamLike: TypeAlias = "_HasStream | SupportsInt | None"
+Region: TypeAlias = "Buffer | tuple[Buffer, int, int]"
 
 
 def stream_handle(stream: StreamLike) -> int:
@@ -39,6 +39,8 @@ def stream_handle(stream: StreamLike) -> int:
         return stream
     if isinstance(stream, _HasStream):
         return int(stream.__cuda_stream__()[1])
+    if hasattr(stream, "__int__"):
+        return int(stream)
     raise InvalidValueError(f"not a stream: {stream!r} (pass a stream with __cuda_stream__, a handle, or None)")
 
 
