@@ -151,9 +151,7 @@ checks what it reads and stamps what it writes.
 
 def main() -> None:
     """Run all traces and write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path, nargs="+")
     parser.add_argument("--output", type=Path, default=Path("docs/traces.md"))
     arguments = parser.parse_args()

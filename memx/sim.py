@@ -122,8 +122,7 @@ def simulate(
     if library is None:
         if _driver_present():
             raise InvalidStateError(
-                "a CUDA driver is already in use in this process; "
-                "call memx.simulate() before the first CUDA call"
+                "a CUDA driver is already in use in this process; call memx.simulate() before the first CUDA call"
             )
         library = _load()
     code = library.memxsim_configure(ctypes.byref(config))

@@ -23,7 +23,7 @@ def simulated() -> None:
 
 
 @pytest.fixture
-def oracle(simulated: None) -> Iterator[None]:  # noqa: ARG001
+def oracle(simulated: None) -> Iterator[None]:
     """A test on the simulated device that must leave no race."""
     gc.collect()
     memx.sim.clear_races()

@@ -38,8 +38,7 @@ def demo(*, picture: Path, no_picture: bool, simulate: bool, as_json: bool) -> i
         device = "a simulated GPU" if show.simulate else "the GPU"
         peak, limit = show.trace.peak_live_bytes(), show.limits.device_limit
         click.echo(
-            f"One training step of ResNet-50 on {device}: it needs {format_size(peak)}, "
-            f"there are {format_size(limit)}."
+            f"One training step of ResNet-50 on {device}: it needs {format_size(peak)}, there are {format_size(limit)}."
         )
     with progress_bar("memx demo", show.trace.summary().events) as progress:
         for number, part in enumerate(show.run(progress), 1):

@@ -32,12 +32,8 @@ _SAMPLES = 2000
     multiple=True,
     help="Allocator to run the trace with; may be given more than once. [default: memx]",
 )
-@click.option(
-    "--device-limit", callback=size, help="Device memory to use at most. [default: the trace's, or all]"
-)
-@click.option(
-    "--host-limit", callback=size, help="Host memory to use at most. [default: the trace's, or plenty]"
-)
+@click.option("--device-limit", callback=size, help="Device memory to use at most. [default: the trace's, or all]")
+@click.option("--host-limit", callback=size, help="Host memory to use at most. [default: the trace's, or plenty]")
 @click.option("--page", callback=size, help="Bytes of a page, instead of the trace's.")
 @click.option("--scale", callback=factor, help="Shrink every size, such as 1/64; rounds up to 512 bytes.")
 @click.option(
@@ -102,9 +98,7 @@ def replay(
     prepare_device(limits, simulated, contents=verify)
     sample_every = max(1, summary.events // _SAMPLES) if plot else 0
     with progress_bar(loaded.name, summary.events) as progress:
-        results = [
-            run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every) for _ in chosen
-        ]
+        results = [run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every) for _ in chosen]
     if plot:
         from ..report.timeline import write_timeline
 

@@ -51,9 +51,7 @@ class Demo:
     wall_s: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self.trace = (
-            Trace(DEMO_TRACE, _SIMULATED_PAGE, _SIMULATED_SCALE) if self.simulate else Trace(DEMO_TRACE)
-        )
+        self.trace = Trace(DEMO_TRACE, _SIMULATED_PAGE, _SIMULATED_SCALE) if self.simulate else Trace(DEMO_TRACE)
         peak = self.trace.peak_live_bytes()
         half = max(peak // 2, self.trace.summary().largest_operation_bytes)
         self.limits = Limits(

@@ -64,9 +64,7 @@ class Stage:
     def run(self, events: Iterable[ev.Event], limits: Limits) -> Result:
         """One verified replay."""
         every = max(1, self.trace.summary().events // _SAMPLES)
-        return replay(
-            events, limits, device=self.device, progress=self.progress, sample_every=every, verify=True
-        )
+        return replay(events, limits, device=self.device, progress=self.progress, sample_every=every, verify=True)
 
 
 def _moved(result: Result) -> dict[str, Any]:

@@ -126,9 +126,7 @@ class Buffers:
             start = operand.offset
             end = buffer.size if operand.bytes is None else start + operand.bytes
             if start > buffer.size or end > buffer.size:
-                raise InvalidValueError(
-                    f"bytes {start} to {end} of {operand.id!r} are beyond its {buffer.size} bytes"
-                )
+                raise InvalidValueError(f"bytes {start} to {end} of {operand.id!r} are beyond its {buffer.size} bytes")
             if start < end:
                 found.append((buffer, start, end))
         return found

@@ -101,9 +101,7 @@ class Driver:
         for i, value in enumerate(values):
             self._values[i] = value
         blocks = min(_MOST_BLOCKS, 1 + nbytes // (_BLOCK * _BYTES_A_THREAD))
-        (code,) = cu.cuLaunchKernel(
-            self._functions[kernel], blocks, 1, 1, _BLOCK, 1, 1, 0, stream, self._parameters, 0
-        )
+        (code,) = cu.cuLaunchKernel(self._functions[kernel], blocks, 1, 1, _BLOCK, 1, 1, 0, stream, self._parameters, 0)
         if code:
             _raise("cuLaunchKernel", code)
 

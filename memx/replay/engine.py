@@ -192,15 +192,11 @@ class _Run:
         statistics = self._native.statistics()
         result.migrated_in_bytes = statistics["migrated_in_bytes"]
         result.migrated_out_bytes = statistics["migrated_out_bytes"]
-        made = {
-            name: count - calls_before.get(name, 0) for name, count in self._operations.driver_calls().items()
-        }
+        made = {name: count - calls_before.get(name, 0) for name, count in self._operations.driver_calls().items()}
         result.driver_calls = {name: count for name, count in sorted(made.items()) if count}
         if self._simulated:
             costs = sim.costs()
-            result.modelled_driver_us = sum(
-                costs.get(name, 0.0) * count for name, count in result.driver_calls.items()
-            )
+            result.modelled_driver_us = sum(costs.get(name, 0.0) * count for name, count in result.driver_calls.items())
         if result.peak_reserved_bytes > self._limits.device_limit:
             result.add_failure(
                 self._operations.number,

@@ -121,9 +121,7 @@ class Operations:
             raise TraceError(f"line {event.line}: id {event.id!r} is still allocated", event.line)
         try:
             tag = 0 if event.tag is None else self._tag(event.tag)
-            address = self._resource.allocate(
-                event.size, self._stream(event.stream), event.align, event.host_ok, tag
-            )
+            address = self._resource.allocate(event.size, self._stream(event.stream), event.align, event.host_ok, tag)
         except EXPECTED_ERRORS as error:
             self.buffers.add_failed(event.id)
             self._settle(event, event.expect, error, f"alloc {event.id!r} of {_size(event.size)}")
@@ -170,9 +168,7 @@ class Operations:
             if event.expect != "ok":
                 self._settle(event, event.expect, None, f"kernel {event.name or ''}".rstrip())
 
-    def _queue(
-        self, reads: list[tuple[Buffer, int, int]], writes: list[tuple[Buffer, int, int]], stream: int
-    ) -> None:
+    def _queue(self, reads: list[tuple[Buffer, int, int]], writes: list[tuple[Buffer, int, int]], stream: int) -> None:
         driver = self._driver
         use: Use = (stream, self.thread if stream == PER_THREAD else None)
         if not self._verify:

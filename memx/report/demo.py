@@ -29,9 +29,7 @@ def write_demo(demo: Demo, path: Path) -> None:
     figure = new_figure(12, 9.5)
     axes: dict[str, Axes] = figure.subplot_mosaic([["lazy", "reuse"], ["store", "layout"]])
     parts = {part.name: part for part in demo.parts}
-    _draw_tiers(
-        demo, axes["lazy"], parts["oversubscription"], "1  Half the memory will do: pages move as needed"
-    )
+    _draw_tiers(demo, axes["lazy"], parts["oversubscription"], "1  Half the memory will do: pages move as needed")
     _draw_tiers(demo, axes["store"], parts["store"], "3  Or nothing moves: the rest lives in host memory")
     _draw_reuse(demo, axes["reuse"], parts["reuse"])
     _draw_plan(axes["layout"], parts["layout"])
@@ -71,13 +69,9 @@ def _draw_reuse(demo: Demo, axes: Axes, part: Part) -> None:
     live = demo.trace.peak_live_bytes()
     unit, unit_name = style.unit_for([*reserved.values(), live])
     heights = [reserved[mode] / unit for mode in _MODES]
-    bars = axes.bar(
-        list(_MODES.values()), heights, color=[style.MUTED, style.DEVICE, style.DEVICE], width=0.6
-    )
+    bars = axes.bar(list(_MODES.values()), heights, color=[style.MUTED, style.DEVICE, style.DEVICE], width=0.6)
     axes.bar_label(bars, [format_size(reserved[mode]) for mode in _MODES], padding=3)
-    axes.axhline(
-        live / unit, color=style.LIVE, linewidth=1.6, label="what the program has allocated, at most"
-    )
+    axes.axhline(live / unit, color=style.LIVE, linewidth=1.6, label="what the program has allocated, at most")
     axes.set_ylabel(f"GPU memory taken ({unit_name})")
     axes.set_ylim(0, max(heights) * 1.2)
     axes.spines[["top", "right"]].set_visible(False)

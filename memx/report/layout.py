@@ -39,9 +39,7 @@ def draw_layout(
         ],
         axis=1,
     )
-    axes.add_collection(
-        PolyCollection(list(corners), array=shade, cmap="viridis", edgecolors="white", linewidths=0.25)
-    )
+    axes.add_collection(PolyCollection(list(corners), array=shade, cmap="viridis", edgecolors="white", linewidths=0.25))
     axes.set_xlim(int(np.min(lower, initial=0)), int(np.max(upper, initial=1)))
     axes.set_ylim(0, height / unit * 1.05 or 1)
     axes.set_ylabel(f"address ({unit_name})")

@@ -212,8 +212,7 @@ def _check(fields: Fields, page: int, line: int) -> ev.Check | ev.CheckContents:
     if "id" in fields:
         return ev.CheckContents(_identity(fields["id"], "id"), line)
     equals, most, least = [
-        size(fields[key], key, page) if fields.get(key) is not None else None
-        for key in ("equals", "max", "min")
+        size(fields[key], key, page) if fields.get(key) is not None else None for key in ("equals", "max", "min")
     ]
     if equals is None and most is None and least is None:
         raise MalformedError("check needs 'equals', 'max' or 'min'")

@@ -80,9 +80,7 @@ class Trace:
         message is one line with the file, the line and what is wrong.
     """
 
-    def __init__(
-        self, path: str | PathLike[str], page: int | None = None, scale: Fraction | None = None
-    ) -> None:
+    def __init__(self, path: str | PathLike[str], page: int | None = None, scale: Fraction | None = None) -> None:
         self.path = fspath(path)
         self._page = page
         self._scale = scale

@@ -14,12 +14,12 @@ PAGE = 64 << 10
 
 
 @pytest.fixture(scope="session")
-def kernels(simulated: None) -> Kernels:  # noqa: ARG001
+def kernels(simulated: None) -> Kernels:
     return Kernels()
 
 
 @pytest.fixture
-def resource(kernels: Kernels, oracle: None) -> Iterator[Callable[..., _native.Resource]]:  # noqa: ARG001
+def resource(kernels: Kernels, oracle: None) -> Iterator[Callable[..., _native.Resource]]:
     """Makes resources whose sizes are in pages of 64 KiB, and checks that they leave nothing behind."""
     gc.collect()
     before = memx.sim.usage()

@@ -35,9 +35,7 @@ class Kernels:
         ok(driver.cuInit(0))
         self.context = ok(driver.cuDevicePrimaryCtxRetain(0))
         ok(driver.cuCtxSetCurrent(self.context))
-        self.module = ok(
-            driver.cuModuleLoadData(Path(memx.__file__).with_name("kernels.ptx").read_bytes() + b"\0")
-        )
+        self.module = ok(driver.cuModuleLoadData(Path(memx.__file__).with_name("kernels.ptx").read_bytes() + b"\0"))
         self.functions = {
             name: ok(driver.cuModuleGetFunction(self.module, name.encode()))
             for name in ("memx_stamp", "memx_verify", "memx_touch")

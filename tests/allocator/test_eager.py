@@ -124,9 +124,7 @@ def test_mutual_mode_orders_streams_without_waiting(resource: Make, kernels: Ker
     kernels.destroy(two)
 
 
-def test_excluded_streams_are_neither_made_to_wait_nor_reused_across(
-    resource: Make, kernels: Kernels
-) -> None:
+def test_excluded_streams_are_neither_made_to_wait_nor_reused_across(resource: Make, kernels: Kernels) -> None:
     r = resource(device=4, host=0, reuse="mutual")
     one, two = kernels.stream(), kernels.stream()
     r.exclude_stream(one)

@@ -72,9 +72,7 @@ def test_a_failed_allocation_gives_back_all_it_took(
         "cuMemcpyHtoDAsync",
     ],
 )
-def test_contents_survive_a_failure_at_every_call_of_a_swap(
-    resource: Make, kernels: Kernels, call: str
-) -> None:
+def test_contents_survive_a_failure_at_every_call_of_a_swap(resource: Make, kernels: Kernels, call: str) -> None:
     r = resource(device=8, host=32, lazy=True)
     buffers = [r.allocate(8 * PAGE) for _ in range(3)]
 
@@ -110,9 +108,7 @@ def test_contents_survive_a_failure_at_every_call_of_a_swap(
     "call",
     ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyAsync", "cuMemUnmap", "cuStreamSynchronize"],
 )
-def test_contents_survive_a_failure_at_every_call_of_a_move(
-    resource: Make, kernels: Kernels, call: str
-) -> None:
+def test_contents_survive_a_failure_at_every_call_of_a_move(resource: Make, kernels: Kernels, call: str) -> None:
     r = resource(device=16, host=16)
     a = r.allocate(7 * PAGE)
     kernels.stamp(0, a, 7 * PAGE, 1 << 32)

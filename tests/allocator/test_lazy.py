@@ -19,17 +19,13 @@ Make = Callable[..., _native.Resource]
 READ, WRITE, BOTH = 1, 2, 3
 
 
-def stamp(
-    r: _native.Resource, kernels: Kernels, address: int, nbytes: int, seed: int, stream: int = 0
-) -> None:
+def stamp(r: _native.Resource, kernels: Kernels, address: int, nbytes: int, seed: int, stream: int = 0) -> None:
     token = r.begin_use([(address, 0, nbytes, WRITE)], stream)
     kernels.stamp(stream, address, nbytes, seed)
     r.end_use(token)
 
 
-def verify(
-    r: _native.Resource, kernels: Kernels, address: int, nbytes: int, seed: int, stream: int = 0
-) -> None:
+def verify(r: _native.Resource, kernels: Kernels, address: int, nbytes: int, seed: int, stream: int = 0) -> None:
     token = r.begin_use([(address, 0, nbytes, READ)], stream)
     kernels.verify(stream, address, nbytes, seed)
     r.end_use(token)

@@ -73,7 +73,7 @@ def test_frees_that_are_nobodys(resource: Make, kernels: Kernels) -> None:
         ({"device_limit": 4 * PAGE, "device": 9}, "does not exist"),
     ],
 )
-def test_bad_configurations(kernels: Kernels, options: dict[str, object], text: str) -> None:  # noqa: ARG001
+def test_bad_configurations(kernels: Kernels, options: dict[str, object], text: str) -> None:
     with pytest.raises(memx.InvalidValueError, match=text):
         _native.Resource(**{"device": 0, "host_limit": 0, **options})
 
@@ -90,9 +90,7 @@ def test_operands_outside_their_buffer(resource: Make) -> None:
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_pause_frees_memory_and_resume_brings_contents_back(
-    resource: Make, kernels: Kernels, lazy: bool
-) -> None:
+def test_pause_frees_memory_and_resume_brings_contents_back(resource: Make, kernels: Kernels, lazy: bool) -> None:
     r = resource(device=8, host=8, lazy=lazy)
     tag = r.tag_id("weights")
     sizes = [2 * PAGE, PAGE // 2, PAGE + 512]
@@ -228,7 +226,7 @@ def test_threads_keep_the_limit_and_leave_nothing(resource: Make, kernels: Kerne
     assert r.statistics()["reserved_bytes.current"] == 0
 
 
-def test_the_collector_may_run_inside_an_allocation(kernels: Kernels, oracle: None) -> None:  # noqa: ARG001
+def test_the_collector_may_run_inside_an_allocation(kernels: Kernels, oracle: None) -> None:
     mr = memx.MemoryResource(0, device_limit="512MiB", host_limit=0, page=PAGE)
     rng = random.Random(3)
     threshold = gc.get_threshold()
@@ -255,9 +253,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "order", ["del mr, live", "del live, mr", "cycle = [mr, live]; cycle.append(cycle)", "pass"]
-)
+@pytest.mark.parametrize("order", ["del mr, live", "del live, mr", "cycle = [mr, live]; cycle.append(cycle)", "pass"])
 def test_exit_is_silent(order: str) -> None:
     code = (
         "mr = memx.MemoryResource(0, device_limit='1MiB', host_limit=0)\n"
@@ -297,9 +293,7 @@ def test_a_child_after_fork_is_told_and_the_parent_goes_on() -> None:
 def test_no_driver_names_the_way_out() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "MEMX_SIMULATE"}
     code = "import memx; memx.MemoryResource(0)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     if done.returncode == 0:
         pytest.skip("there is a driver")
     assert "memx.errors.DriverError: no CUDA driver" in done.stderr
@@ -338,7 +332,7 @@ def test_after_a_sticky_error_frees_are_quiet_and_the_rest_raises() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_cuda_core_buffer_through_and_through(kernels: Kernels, oracle: None) -> None:  # noqa: ARG001
+def test_a_cuda_core_buffer_through_and_through(kernels: Kernels, oracle: None) -> None:
     from cuda.core import Buffer, Device, MemoryResource
 
     device = Device(0)

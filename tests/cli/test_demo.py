@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-BLOCK_MATPLOTLIB = (
-    "import sys; sys.modules['matplotlib'] = None; from memx.cli import main; main(sys.argv[1:])"
-)
+BLOCK_MATPLOTLIB = "import sys; sys.modules['matplotlib'] = None; from memx.cli import main; main(sys.argv[1:])"
 
 
 def run(code: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -32,9 +32,7 @@ def run(*events: ev.Event, **options: Any) -> Result:
 
 
 def kernel(reads: str = "", writes: str = "", stream: int = 0, **fields: Any) -> ev.Kernel:
-    return ev.Kernel(
-        tuple(map(ev.Operand, reads.split())), tuple(map(ev.Operand, writes.split())), stream, **fields
-    )
+    return ev.Kernel(tuple(map(ev.Operand, reads.split())), tuple(map(ev.Operand, writes.split())), stream, **fields)
 
 
 @pytest.fixture(params=["eager", "lazy"])
@@ -62,9 +60,7 @@ def test_a_missing_wait_is_a_race(lazy: bool) -> None:
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_a_kernel_counts_the_bytes_that_differ(
-    monkeypatch: pytest.MonkeyPatch, lazy: bool, verify: bool
-) -> None:
+def test_a_kernel_counts_the_bytes_that_differ(monkeypatch: pytest.MonkeyPatch, lazy: bool, verify: bool) -> None:
     """A book-keeping that expects another pattern in half of the buffer finds that half different."""
     from memx.replay.contents import Contents
 
@@ -288,7 +284,7 @@ def test_faults_end_with_the_replay() -> None:
 def test_a_sticky_error_ends_the_replay_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from memx.replay.driver import Driver
 
-    def lost(self: Driver, *_arguments: Any) -> None:  # noqa: ARG001
+    def lost(self: Driver, *_arguments: Any) -> None:
         raise memx.DriverError("gone", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "cuLaunchKernel")
 
     monkeypatch.setattr(Driver, "stamp", lost)
@@ -357,9 +353,7 @@ def serial(program: list[Any]) -> list[ev.Event]:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=steps, streams=st.integers(1, 3), reuse=st.sampled_from(["stream", "default", "mutual"]))
-def test_ordered_programs_keep_their_contents(
-    lazy: bool, program: list[Any], streams: int, reuse: str
-) -> None:
+def test_ordered_programs_keep_their_contents(lazy: bool, program: list[Any], streams: int, reuse: str) -> None:
     limit = 16 * PAGE  # at most four operands of three pages, each of which may begin inside a page
     result = run(*spread(serial(program), streams), reuse=reuse, lazy=lazy, device_limit=limit)
     assert result.failures == []

@@ -18,9 +18,7 @@ def test_settings_from_the_environment() -> None:
     assert _parse_setting("1") == {}
 
 
-@pytest.mark.parametrize(
-    "setting", ["memory", "colour=red", "devices=two", "host_mappable=yes", "memory=1,,page=1"]
-)
+@pytest.mark.parametrize("setting", ["memory", "colour=red", "devices=two", "host_mappable=yes", "memory=1,,page=1"])
 def test_bad_settings_are_named(setting: str) -> None:
     with pytest.raises(InvalidValueError, match="MEMX_SIMULATE"):
         _parse_setting(setting)

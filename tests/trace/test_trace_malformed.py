@@ -110,9 +110,7 @@ def test_damaged_compression_is_refused(tmp_path: Path, suffix: str, damage: str
     write(path, Header("damaged"), [Alloc(i, i * 7919 % 10_007) for i in range(5000)])
     whole = path.read_bytes()
     middle = len(whole) // 2
-    path.write_bytes(
-        whole[:middle] if damage == "cut" else whole[:middle] + b"\0" * 64 + whole[middle + 64 :]
-    )
+    path.write_bytes(whole[:middle] if damage == "cut" else whole[:middle] + b"\0" * 64 + whole[middle + 64 :])
     with pytest.raises(TraceError) as caught:
         list(read(path))
     assert caught.value.line >= 1

@@ -42,9 +42,7 @@ def test_another_page_changes_sizes_in_pages_alone(tmp_path: Path) -> None:
 
 
 def test_defaults(tmp_path: Path) -> None:
-    path = save(
-        tmp_path / "some.name.jsonl", {"op": "alloc", "id": "a", "size": 7}, {"op": "free", "id": "a"}
-    )
+    path = save(tmp_path / "some.name.jsonl", {"op": "alloc", "id": "a", "size": 7}, {"op": "free", "id": "a"})
     trace = read(path)
     assert (trace.name, trace.page) == ("some", 2 << 20)
     assert list(trace) == [
@@ -123,9 +121,7 @@ def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
         with path.open("w") as file:
             file.write('{"memx_trace": 1}\n')
             for i in range(count):
-                file.write(
-                    f'{{"op":"alloc","id":"buffer-{i}","size":1}}\n{{"op":"free","id":"buffer-{i}"}}\n'
-                )
+                file.write(f'{{"op":"alloc","id":"buffer-{i}","size":1}}\n{{"op":"free","id":"buffer-{i}"}}\n')
         trace = read(path)
         tracemalloc.start()
         assert sum(1 for _ in trace) == 2 * count

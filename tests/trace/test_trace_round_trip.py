@@ -25,9 +25,7 @@ quick = settings(
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
 @quick
 @given(header=headers, events=traces)
-def test_written_events_are_read_back(
-    tmp_path: Path, suffix: str, header: Header, events: list[ev.Event]
-) -> None:
+def test_written_events_are_read_back(tmp_path: Path, suffix: str, header: Header, events: list[ev.Event]) -> None:
     path = tmp_path / f"trace{suffix}"
     write(path, header, events)
     trace = read(path)
