@@ -207,9 +207,7 @@ class Buffers(Sequence[Buffer]):
         # Greedy layouts may at worst stack everything.
         refuse(
             np.cumsum(self.size.astype(float) + self.alignment) + self.fixed.max(initial=0) >= _LIMIT,
-            lambda b: (
-                f"with its size of {b.size} bytes all sizes add up to more than 64-bit offsets can hold"
-            ),
+            lambda b: f"with its size of {b.size} bytes all sizes add up to more than 64-bit offsets can hold",
         )
 
 

@@ -30,8 +30,7 @@ def check_layout(buffers: Buffers, offsets: Column, capacity: int | None = None)
     """
     if offsets.shape != (len(buffers),) or offsets.dtype != np.int64:
         raise PlanError(
-            f"a layout of {len(buffers)} buffers needs as many int64 offsets, not "
-            f"{offsets.dtype}{list(offsets.shape)}"
+            f"a layout of {len(buffers)} buffers needs as many int64 offsets, not {offsets.dtype}{list(offsets.shape)}"
         )
 
     def refuse(bad: npt.NDArray[np.bool_], problem: str) -> None:

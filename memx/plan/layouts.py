@@ -15,7 +15,7 @@ from .check import check_layout, find_overlap
 
 __all__ = ["METHODS", "Layout", "layout"]
 
-METHODS = ("auto", "greedy")
+METHODS = ("auto", "greedy", "exact")
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,21 @@ def layout(
     _refuse_fixed_overlap(problem)
     height, bound, how = 0, 0, "nothing to place"
     if len(chosen):
-        core = _core.Problem(
-            *(
-                column[chosen]
-                for column in (problem.lower, problem.upper, problem.size, problem.alignment, problem.fixed)
+        columns = (problem.lower, problem.upper, problem.size, problem.alignment, problem.fixed)
+        core = _core.Problem(*(column[chosen] for column in columns))
+        deadline = start + time_limit - _CHECK_SECONDS * len(chosen)
+        limit = -1 if capacity is None else capacity
+        if method == "exact" and not _core.searchable(core):
+            raise PlanError(
+                f"{len(problem)} buffers, {core.pairs} pairs of them alive together, are too many for method exact"
             )
-        )
+        found, height, how = _core.greedy(core, limit, deadline - time.perf_counter())
         bound = core.bound
-        left = time_limit - (time.perf_counter() - start) - _CHECK_SECONDS * len(chosen)
-        found, height, how = _core.greedy(core, -1 if capacity is None else capacity, left)
+        left = deadline - time.perf_counter()
+        wanted = height > max(bound, limit) if capacity is not None else height > bound
+        if method != "greedy" and wanted and left > 0 and _core.searchable(core):
+            found, height, better, bound = _core.search(core, found, limit, method == "exact", seed, left)
+            how = better or how
         offsets[chosen] = found
     fits = None if capacity is None else height <= capacity
     check_layout(problem, offsets, capacity if fits else None)

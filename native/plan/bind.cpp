@@ -5,6 +5,8 @@
 #include <new>
 
 #include "greedy.h"
+#include "model.h"
+#include "portfolio.h"
 #include "problem.h"
 #include "stop.h"
 
@@ -13,6 +15,8 @@ namespace nb = nanobind;
 namespace memx::plan {
 
 namespace {
+
+constexpr int kEndless = 1 << 30;  // rounds: until the time is over
 
 using Column = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -56,6 +60,23 @@ nb::tuple py_greedy(const Problem& problem, Bytes capacity, double seconds) {
   return nb::make_tuple(as_array(std::move(found.at)), found.height, found.how);
 }
 
+nb::tuple py_search(const Problem& problem, const Column& start, Bytes capacity, bool to_the_byte, std::uint64_t seed,
+                    double seconds) {
+  if (start.shape(0) != problem.count()) throw nb::value_error("a start of another length");
+  Improved improved;
+  improved.bound = problem.bound;
+  improved.best.at.assign(start.data(), start.data() + start.shape(0));
+  for (std::size_t b = 0; b < problem.count(); ++b) {
+    improved.best.height = std::max(improved.best.height, improved.best.at[b] + problem.size[b]);
+  }
+  run(seconds, [&](Stop& stop) {
+    const Model model(problem);
+    Portfolio(problem, model, seed).improve(improved, capacity, to_the_byte ? 0 : model.unit - 1, kEndless, stop);
+    return 0;
+  });
+  return nb::make_tuple(as_array(std::move(improved.best.at)), improved.best.height, improved.best.how, improved.bound);
+}
+
 }  // namespace
 
 }  // namespace memx::plan
@@ -69,4 +90,7 @@ NB_MODULE(_core, m) {
       .def_ro("sections", &Problem::sections)
       .def_ro("pairs", &Problem::pairs);
   m.def("greedy", &py_greedy, "problem"_a, "capacity"_a, "seconds"_a);
+  m.def("searchable", &Model::affordable, "problem"_a);
+  m.def("search", &py_search, "problem"_a, "start"_a, "capacity"_a, "to_the_byte"_a, "seed"_a,
+        "seconds"_a);
 }

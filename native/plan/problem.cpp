@@ -23,6 +23,7 @@ Problem::Problem(std::span<const std::int64_t> lower, std::span<const std::int64
   first.resize(n);
   last.resize(n);
   by_start.reserve(n);
+  duration.reserve(n);
 
   std::vector<Moment> moments;
   moments.reserve(2 * static_cast<std::size_t>(n));
@@ -30,6 +31,7 @@ Problem::Problem(std::span<const std::int64_t> lower, std::span<const std::int64
   for (Index b = 0; b < n; ++b) {
     moments.push_back({lower[b], n + b});
     moments.push_back({upper[b], b});
+    duration.push_back(upper[b] - lower[b]);
     unit = std::gcd(unit, alignment[b]);
     any_fixed = any_fixed || fixed[b] != kFree;
   }

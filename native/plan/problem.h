@@ -33,6 +33,7 @@ struct Problem {
 
   std::vector<Index> first, last;
   std::vector<Bytes> size, alignment, fixed;
+  std::vector<std::int64_t> duration;
   std::vector<Index> by_start;  // buffers ordered by first section
 
   Index sections = 0;

@@ -24,9 +24,7 @@ def lowest_height(buffers: list[Buffer]) -> int | None:
     for order in permutations(alive):
         tops: list[tuple[Buffer, int]] = []
         for buffer in order:
-            floor = max(
-                (top for o, top in tops if o.lower < buffer.upper and buffer.lower < o.upper), default=0
-            )
+            floor = max((top for o, top in tops if o.lower < buffer.upper and buffer.lower < o.upper), default=0)
             offset = -(-floor // buffer.alignment) * buffer.alignment
             if buffer.offset is not None:
                 if offset > buffer.offset:

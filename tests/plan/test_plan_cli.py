@@ -62,9 +62,7 @@ def test_the_capacity_decides_the_status(problem: Path, capacity: str, status: i
         ('{"memx_trace": 1}\n{"op": "alloc", "id": 1, "size": -5}\n', (), "problem.csv:2: id 1"),
     ],
 )
-def test_bad_input_is_status_2_and_one_line(
-    problem: Path, text: str, arguments: tuple[str, ...], message: str
-) -> None:
+def test_bad_input_is_status_2_and_one_line(problem: Path, text: str, arguments: tuple[str, ...], message: str) -> None:
     problem.write_text(text)
     result = run(problem, *arguments)
     assert result.exit_code == 2

@@ -133,9 +133,7 @@ def test_effort_case_arithmetic() -> None:
 def _crowded(count: int) -> Buffers:
     rng = np.random.default_rng(0)
     lower = rng.integers(0, 2 * count, count)
-    return Buffers(
-        range(count), lower, lower + rng.integers(1, count, count), rng.integers(1, 1 << 20, count)
-    )
+    return Buffers(range(count), lower, lower + rng.integers(1, count, count), rng.integers(1, 1 << 20, count))
 
 
 def test_the_time_limit_holds() -> None:

@@ -70,9 +70,7 @@ def wait(stream: int, on: int) -> dict[str, Any]:
 
 def test_another_stream_may_not_take_it_before_it_waits(tmp_path: Path) -> None:
     """a is freed on stream 1 at 1; stream 2 allocates at 2, unordered, and at 4, ordered."""
-    got = problem(
-        tmp_path, alloc("a", stream=1), free("a"), alloc("b", stream=2), wait(2, 1), alloc("c", stream=2)
-    )
+    got = problem(tmp_path, alloc("a", stream=1), free("a"), alloc("b", stream=2), wait(2, 1), alloc("c", stream=2))
     assert spans(got)[0] == ("a", 0, 3)
 
 

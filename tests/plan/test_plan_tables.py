@@ -87,9 +87,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 @given(rows=buffers())
 @settings(max_examples=60, deadline=None)
-def test_there_and_back_fixes_the_layout(
-    rows: list[Buffer], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_there_and_back_fixes_the_layout(rows: list[Buffer], tmp_path_factory: pytest.TempPathFactory) -> None:
     problem = Buffers.of([Buffer(f"b{b.id}", b.lower, b.upper, b.size, b.alignment) for b in rows])
     result = layout(problem)
     text = io.StringIO()
@@ -98,7 +96,5 @@ def test_there_and_back_fixes_the_layout(
     path.write_text(text.getvalue())
     again = read_csv(path)
     assert [b.offset for b in again] == result.offsets.tolist()
-    assert [(b.id, b.lower, b.upper, b.size) for b in again] == [
-        (b.id, b.lower, b.upper, b.size) for b in problem
-    ]
+    assert [(b.id, b.lower, b.upper, b.size) for b in again] == [(b.id, b.lower, b.upper, b.size) for b in problem]
     assert layout(again).height == result.height

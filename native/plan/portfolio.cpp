@@ -1,0 +1,143 @@
+#include "portfolio.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace memx::plan {
+
+namespace {
+
+constexpr std::int64_t kRunNodes = 2000;     // of the shortest run
+constexpr std::int64_t kRoundNodes = 60'000;
+constexpr std::int64_t kProofNodes = 20'000'000;
+constexpr int kTableBits = 20;
+
+// What the search starts from, as measured on hard problems: where a buffer can go is decided best where
+// fewest can, or where most is left to place.
+struct Recipe {
+  Tie tie;
+  int key;
+};
+enum Key { kSize, kSections, kArea, kVolume, kBaseKeys };
+constexpr Recipe kRecipes[] = {
+    {Tie::kFewest, kSize},   {Tie::kFewest, kSections}, {Tie::kFewest, kArea},     {Tie::kFewest, kVolume},
+    {Tie::kFewest, kSections}, {Tie::kFullest, kSize},  {Tie::kFullest, kSections},
+};
+constexpr double kNoise[] = {0.05, 0.1, 0.2, 0.4};
+
+// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... (Luby, Sinclair, Zuckerman 1993)
+std::int64_t luby(std::int64_t i) {
+  std::int64_t power = 1;
+  while (power - 1 < i) power *= 2;
+  if (power - 1 == i) return power / 2;
+  return luby(i - power / 2 + 1);
+}
+
+}  // namespace
+
+Portfolio::Portfolio(const Problem& problem, const Model& model, std::uint64_t seed)
+    : problem_(problem),
+      model_(model),
+      random_(seed),
+      keys_(kBaseKeys),
+      priority_(model.count()),
+      failed_(kTableBits) {
+  for (std::size_t b = 0; b < model.count(); ++b) {
+    const double size = std::log(static_cast<double>(model.size[b]));
+    const double sections = std::log(static_cast<double>(model.last[b] - model.first[b] + 1));
+    keys_[kSize].push_back(size);
+    keys_[kSections].push_back(sections);
+    keys_[kArea].push_back(size + sections);
+    keys_[kVolume].push_back(size + std::log(static_cast<double>(problem.duration[model.original[b]])));
+  }
+}
+
+void Portfolio::suggest(std::vector<double> priority) { keys_.push_back(std::move(priority)); }
+
+void Portfolio::improve(Improved& improved, Bytes capacity, Bytes tolerance, int rounds, Stop& stop) {
+  if (capacity < 0) {
+    minimise(improved, tolerance, rounds, stop);
+  } else {
+    fit(improved, capacity, rounds, stop);
+  }
+}
+
+void Portfolio::fit(Improved& improved, Bytes capacity, int rounds, Stop& stop) {
+  for (int round = 0; round < rounds && improved.bound <= capacity; ++round) {
+    if (improved.best.height <= capacity || stop.now()) return;
+    const Outcome outcome = attempt(capacity, round_nodes(round), improved, stop);
+    if (outcome == Outcome::kExhausted && prove(capacity, stop)) {
+      improved.bound = std::max(improved.bound, model_.height_from(capacity + 1));
+    }
+  }
+}
+
+// A round aims at the bound, then halves the way from what it came to think impossible to what it has.
+void Portfolio::minimise(Improved& improved, Bytes tolerance, int rounds, Stop& stop) {
+  for (int round = 0; round < rounds; ++round) {
+    improved.bound = model_.height_from(improved.bound);
+    Bytes assumed = improved.bound;
+    Bytes target = assumed;
+    while (assumed < improved.best.height) {
+      if (improved.best.height - improved.bound <= tolerance || stop.now()) return;
+      const Outcome outcome = attempt(target, round_nodes(round), improved, stop);
+      if (outcome != Outcome::kFound) {
+        const Bytes next = model_.height_from(target + 1);
+        if (outcome == Outcome::kExhausted && target == improved.bound && prove(target, stop)) improved.bound = next;
+        assumed = next;
+      }
+      const Bytes last = model_.height_within(improved.best.height - 1);
+      target = std::max(assumed, model_.height_within(assumed + (last - assumed) / 2));
+    }
+    if (improved.bound >= improved.best.height) return;
+  }
+}
+
+Outcome Portfolio::attempt(Bytes target, std::int64_t nodes, Improved& improved, Stop& stop) {
+  if (target > failed_for_) failed_.clear();  // what fails with more fails with less, not the reverse
+  failed_for_ = target;
+  TreeSearch search(model_, target, &failed_);
+  const std::int64_t shortest = std::max<std::int64_t>(kRunNodes, 4 * static_cast<std::int64_t>(model_.count()));
+  for (std::int64_t run = 1; nodes > 0 && !stop.now(); ++run) {
+    next_priority();
+    const Outcome outcome = search.run(priority_, tie_, shortest * luby(run), stop);
+    nodes -= search.nodes();
+    if (outcome == Outcome::kFound) accept(search, improved);
+    if (outcome != Outcome::kLimit) return outcome;
+  }
+  return Outcome::kLimit;
+}
+
+std::int64_t Portfolio::round_nodes(int round) const {
+  const std::int64_t first = std::max<std::int64_t>(kRoundNodes, 100 * static_cast<std::int64_t>(model_.count()));
+  return first << std::min(2 * round, 24);
+}
+
+bool Portfolio::prove(Bytes target, Stop& stop) {
+  TreeSearch search(model_, target, nullptr);
+  for (std::size_t b = 0; b < model_.count(); ++b) priority_[b] = keys_[kArea][b];
+  return search.run(priority_, Tie::kFewest, kProofNodes, stop) == Outcome::kExhausted;
+}
+
+void Portfolio::next_priority() {
+  const std::size_t suggested = keys_.size() - kBaseKeys;
+  double noise = kNoise[random_.below(std::size(kNoise))];
+  const Recipe recipe = kRecipes[random_.below(std::size(kRecipes))];
+  std::size_t key = static_cast<std::size_t>(recipe.key);
+  tie_ = recipe.tie;
+  if (suggested > 0 && random_.below(3) == 0) key = kBaseKeys + random_.below(suggested);
+  if (runs_++ == 0) noise = 0;
+  for (std::size_t b = 0; b < priority_.size(); ++b) priority_[b] = keys_[key][b] + noise * random_.normal();
+}
+
+void Portfolio::accept(const TreeSearch& search, Improved& improved) const {
+  Offsets found{std::vector<Bytes>(problem_.count()), 0, "tree search"};
+  for (std::size_t b = 0; b < model_.count(); ++b) {
+    const Index o = model_.original[b];
+    found.at[o] = search.offset(static_cast<Index>(b)) * model_.unit;
+    found.height = std::max(found.height, found.at[o] + problem_.size[o]);
+  }
+  if (found.height < improved.best.height) improved.best = std::move(found);
+}
+
+}  // namespace memx::plan
