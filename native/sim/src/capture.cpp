@@ -188,17 +188,19 @@ CUresult forbid_event_wait(const EventHandle& event) {
   return forbid_unsafe_call();
 }
 
-CUresult forbid_legacy_in_capture(Queue& queue) {
+CUresult legacy_in_capture(const Queue& queue, bool invalidate) {
   if (queue.kind != Queue::Kind::legacy || queue.context->captures == 0) return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
   for (const auto& capture : captures().active) {
     if (capture->context != queue.context) continue;
     const auto& streams = capture->streams;
     if (std::none_of(streams.begin(), streams.end(), [](const Queue* stream) { return stream->blocking(); })) continue;
-    capture->invalidated = true;
+    capture->invalidated = capture->invalidated || invalidate;
     result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
   return result;
 }
+
+CUresult forbid_legacy_in_capture(Queue& queue) { return legacy_in_capture(queue, true); }
 
 }  // namespace memxsim

@@ -95,7 +95,7 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* sta
   CUresult error = CUDA_SUCCESS;
   Queue* queue = queue_of(stream, &error);
   if (!queue) return error;
-  if (const CUresult forbidden = forbid_legacy_in_capture(*queue)) return forbidden;
+  if (const CUresult unsaid = legacy_in_capture(*queue, false)) return unsaid;
   *status = status_of(*queue);
   return CUDA_SUCCESS;
 }
