@@ -59,7 +59,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._native.record_events(False)
-        self.events = translate(self._native.drain_events(), _stream_kind)
+        self.events = translate(self._native.drain_events(), _stream_kind, self._native.tag_name)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the trace; compressed by the suffix, ``.gz`` or ``.zst``."""
@@ -75,11 +75,14 @@ def _stream_kind(handle: int) -> str:
     return "nonblocking" if not code and int(flags) & _NON_BLOCKING else "blocking"
 
 
-def translate(notes: Iterable[Note], kind_of: Callable[[int], str]) -> list[ev.Event]:
+def translate(
+    notes: Iterable[Note], kind_of: Callable[[int], str], tag_name: Callable[[int], str] = str
+) -> list[ev.Event]:
     """Events of a trace from the allocator's notes.
 
     Addresses become ids, a new one for each allocation; stream handles become small numbers, declared before
-    their first use; tags keep their numbers only. What happens to a buffer from before the notes is left out.
+    their first use; tags get
+    their names back. What happens to a buffer from before the notes is left out.
     """
     out: list[ev.Event] = []
     names: dict[int, int] = {}
@@ -99,7 +102,7 @@ def translate(notes: Iterable[Note], kind_of: Callable[[int], str]) -> list[ev.E
             out.append(ev.Wait(stream, on))
         elif op == "alloc":
             names[address] = count
-            out.append(ev.Alloc(count, nbytes, stream, tag=f"tag {other}" if other else None))
+            out.append(ev.Alloc(count, nbytes, stream, tag=tag_name(other) if other else None))
             count += 1
         elif op == "free" and address in names:
             out.append(ev.Free(names.pop(address), stream))

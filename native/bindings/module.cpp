@@ -165,6 +165,7 @@ NB_MODULE(_native, m) {
       .def("unpin", &Resource::unpin, nb::arg("address"), NoGil())
       .def("rebalance", &Resource::rebalance, NoGil())
       .def("tag_id", &Resource::tag_id, nb::arg("name"))
+      .def("tag_name", &Resource::tag_name, nb::arg("tag"))
       .def("pause", &Resource::pause, nb::arg("tag"), nb::arg("keep") = true, NoGil())
       .def("resume", &Resource::resume, nb::arg("tag"), NoGil())
       .def("trim", [](Resource& self, nb::handle keep) {

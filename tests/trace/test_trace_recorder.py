@@ -21,7 +21,7 @@ def test_addresses_become_ids_and_handles_numbers() -> None:
     assert translate(notes, kinds.__getitem__) == [
         ev.Alloc(0, 100, 0),
         ev.Stream(1, "nonblocking"),
-        ev.Alloc(1, 200, 1, tag="tag 3"),
+        ev.Alloc(1, 200, 1, tag="3"),
         ev.Stream(2, "per_thread"),
         ev.Wait(2, 1),
         ev.RecordStream(1, 2),

@@ -104,11 +104,13 @@ class StreamTable {
   // `handle`: how the calling thread names the stream.
   Point now(Slot slot) noexcept;
 
+  Point latest(Slot slot) const { return {slot, streams_[slot].issued}; }
   bool complete(const Point& point) const { return point.number <= streams_[point.slot].completed; }
   bool complete(const PointSet& points) const;
   // Could a host wait ever see them over?
   bool waitable(const PointSet& points) const;
-  // Asks the driver which events are over. `late`: also record events for points that have none yet.
+  // Asks the driver which events are over. `late`: also looks at the legacy stream's points that have no event yet.
+  // The context's are recorded only when somebody waits for them: that breaks captures under way.
   // Returns whether anything new is known to be complete.
   bool poll(bool late);
 
@@ -131,6 +133,7 @@ class StreamTable {
 
   // An event whose completion implies the point; null if it is complete or cannot be recorded.
   EventRef event_for(const Point& point);
+  bool has_context_events() const { return device_.table().cuCtxRecordEvent != nullptr; }
   void settle(const Point& point);  // the caller saw its event complete
 
   CUstream handle(Slot slot) const { return streams_[slot].handle; }

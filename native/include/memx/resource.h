@@ -57,6 +57,7 @@ class Resource {
   void unpin(std::uint64_t address);
   void rebalance();
   std::uint32_t tag_id(const std::string& name);
+  std::string tag_name(std::uint32_t tag);  // empty for an unknown one
   void pause(std::uint32_t tag, bool keep);
   void resume(std::uint32_t tag);
   std::uint64_t trim(std::uint64_t keep_bytes);

@@ -86,6 +86,7 @@ class Store {
   void wait(Lock& lock, const Point& point);
   // The same for everything queued in the context.
   void drain(Lock& lock);
+  void synchronize_context(Lock& lock);
 
   bool check(std::string* why);
   std::string out_of_memory(const Request& request, CUresult result);

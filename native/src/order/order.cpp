@@ -101,14 +101,10 @@ CUresult StreamTable::record(Slot slot, EventRef& event) {
   ContextScope current(device_);
   CUresult result = pool_->get(event);
   if (result != CUDA_SUCCESS) return result;
-  if (slot != kContext) return MEMX_CALL(device_, cuEventRecord, event.get(), streams_[slot].handle);
-  result = MEMX_CALL(device_, cuCtxRecordEvent, device_.context(), event.get());
-  if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_FOUND) {
-    // Drivers before 12.5: an event on the legacy stream, after everything else has been waited for.
-    result = MEMX_CALL(device_, cuCtxSynchronize);
-    if (result == CUDA_SUCCESS) result = MEMX_CALL(device_, cuEventRecord, event.get(), nullptr);
-  }
-  return result;
+  if (slot == kContext) return MEMX_CALL(device_, cuCtxRecordEvent, device_.context(), event.get());
+  // Asking is harmless; recording on the legacy stream would break a blocking stream's capture.
+  if (slot == kLegacy && is_capturing(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  return MEMX_CALL(device_, cuEventRecord, event.get(), streams_[slot].handle);
 }
 
 void StreamTable::keep(Slot slot, EventRef event) {
@@ -171,14 +167,15 @@ bool StreamTable::poll(bool late) {
   if (late && streams_[kLegacy].issued > streams_[kLegacy].completed) {
     Stream& legacy = streams_[kLegacy];
     ContextScope current(device_);
-    if (MEMX_CALL(device_, cuStreamQuery, nullptr) == CUDA_SUCCESS) {
+    if (is_capturing(nullptr)) {
+      // Not now: a query would break the capture of a blocking stream.
+    } else if (MEMX_CALL(device_, cuStreamQuery, nullptr) == CUDA_SUCCESS) {
       legacy.completed = legacy.recorded = legacy.issued;
       any = true;
     } else if (legacy.issued > legacy.recorded) {
       event_for({kLegacy, legacy.issued});
     }
   }
-  if (late && streams_[kContext].issued > streams_[kContext].recorded) event_for({kContext, streams_[kContext].issued});
   std::size_t kept = 0;
   for (Slot slot : active_) {
     any |= poll_stream(streams_[slot]);

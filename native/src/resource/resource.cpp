@@ -231,6 +231,13 @@ std::uint32_t Resource::tag_id(const std::string& name) {
   return tags_.emplace(name, static_cast<std::uint32_t>(tags_.size() + 1)).first->second;
 }
 
+std::string Resource::tag_name(std::uint32_t tag) {
+  Lock lock = enter();
+  for (const auto& [name, id] : tags_)
+    if (id == tag) return name;
+  return "";
+}
+
 void Resource::pause(std::uint32_t tag, bool keep) {
   Lock lock = enter();
   store_->pause(lock, tag, keep);

@@ -271,6 +271,7 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
 
 std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {
   table.unstick();
+  order.event_for(order.latest(StreamTable::kContext));
   std::uint64_t released = 0;
   for (Tier tier : {Tier::kDevice, Tier::kHost}) {
     if (order.poll(true)) pool.tidy();

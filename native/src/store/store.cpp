@@ -12,7 +12,7 @@ constexpr std::chrono::seconds kWaitBound{60};
 
 std::uint64_t reservation_pages(const Device& device, const Config& config) {
   const std::uint64_t backing = std::max(config.device_limit, device.total_bytes()) + config.host_limit;
-  const std::uint64_t wanted = std::max<std::uint64_t>(16 * std::min(backing, std::uint64_t{1} << 44), std::uint64_t{256} << 30);
+  const std::uint64_t wanted = std::max<std::uint64_t>(8 * std::min(backing, std::uint64_t{1} << 44), std::uint64_t{256} << 30);
   return std::min(std::bit_ceil(wanted) / config.page_bytes, std::uint64_t{1} << 26);
 }
 
@@ -69,6 +69,10 @@ void Store::wait(Lock& lock, const Point& point) {
   EventRef event = order.event_for(point);
   if (!event) {
     if (order.complete(point)) return;
+    if (point.slot == StreamTable::kContext && !order.has_context_events()) {
+      synchronize_context(lock);
+      return;
+    }
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuEventRecord, "waiting for " + order.name(point.slot));
     throw Error(ErrorKind::kInvalidState, "cannot wait for " + order.name(point.slot) +
                                               ": no event can be recorded there (is it being captured?)");
@@ -110,6 +114,20 @@ void Store::wait(Lock& lock, const Point& point) {
                                              order.name(point.slot) + " that memory depends on, and it is not over: "
                                              "is that stream stuck?");
   if (result != CUDA_SUCCESS) device.raise(result, Call::cuEventSynchronize, "waiting for " + order.name(point.slot));
+  order.settle(point);
+}
+
+// Drivers before 12.5 cannot record an event for all work of a context.
+void Store::synchronize_context(Lock& lock) {
+  const Point point = order.now(StreamTable::kContext);
+  lock.unlock();
+  CUresult result;
+  {
+    ContextScope current(device);
+    result = MEMX_CALL(device, cuCtxSynchronize);
+  }
+  lock.lock();
+  if (result != CUDA_SUCCESS) device.raise(result, Call::cuCtxSynchronize, "waiting for all work of the device");
   order.settle(point);
 }
 
