@@ -13,7 +13,7 @@ from cuda.core import Buffer as _CoreBuffer
 from cuda.core import MemoryResource as _CoreMemoryResource
 
 from . import _native
-from .errors import InvalidValueError
+from .errors import InvalidStateError, InvalidValueError
 from .sizes import parse_size
 
 __all__ = ["Buffer", "MemoryResource"]
@@ -50,6 +50,17 @@ class Buffer(_CoreBuffer):
     def close(self, stream: StreamLike = None) -> None:
         """Give the memory back, ordered on `stream` (default: the allocation's)."""
         super().close(None if stream is None else _core_stream(stream))
+
+    @property
+    def ipc_descriptor(self) -> Any:
+        """Refused: a buffer is many handles, none of them created for export."""
+        raise InvalidStateError(
+            "this buffer is not exportable to another process: its pages are separate handles that were not created for "
+            "export (MemoryResource.is_ipc_enabled says so beforehand); copy it to memory of a resource that is"
+        )
+
+    def __reduce__(self) -> Any:
+        return self.ipc_descriptor
 
 
 def _core_stream(stream: StreamLike) -> Stream:
@@ -286,6 +297,11 @@ class MemoryResource(_CoreMemoryResource):
     def device_id(self) -> int:
         """Ordinal of the device."""
         return self._device_id
+
+    @property
+    def is_ipc_enabled(self) -> bool:
+        """Always false: buffers cannot be shared with other processes."""
+        return False
 
     @property
     def is_device_accessible(self) -> bool:

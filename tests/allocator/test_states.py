@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -362,4 +363,16 @@ def test_a_cuda_core_buffer_through_and_through(kernels: Kernels, oracle: None) 
         mr.allocate(1, stream="s")
     assert mr.statistics()["frees"] == 2
     stream.sync()
+    mr.native.close()
+
+
+def test_a_buffer_is_not_exportable_and_says_so(kernels: Kernels, oracle: None) -> None:
+    mr = memx.MemoryResource(0, device_limit="16p", host_limit=0, page=PAGE)
+    assert not mr.is_ipc_enabled
+    buffer = mr.allocate("3p")
+    with pytest.raises(memx.InvalidStateError, match="not exportable"):
+        _ = buffer.ipc_descriptor
+    with pytest.raises(memx.InvalidStateError, match="not exportable"):
+        pickle.dumps(buffer)
+    buffer.close()
     mr.native.close()
