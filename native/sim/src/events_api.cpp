@@ -26,6 +26,7 @@ CUresult record(CUevent event, CUstream stream, unsigned flags) {
   if (!handle || handle->context != queue->context) return CUDA_ERROR_INVALID_HANDLE;
   if (queue->context->error) return queue->context->error;
   if (queue->capture) return record_event_in_capture(*queue, *handle, flags);
+  if (flags) return CUDA_ERROR_INVALID_VALUE;  // an external event is one of a capture
   if (const CUresult forbidden = forbid_legacy_in_capture(*queue)) return forbidden;
   handle->capture_id = 0;
   handle->captured.clear();

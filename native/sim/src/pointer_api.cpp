@@ -9,6 +9,13 @@ namespace {
 
 bool on_host(const Region& region) { return region.phys->on_host(); }
 
+// What an address belongs to as a whole: a mapping's reservation, else the allocation.
+Reservation range_of(const Region& region) {
+  const Reservation* reservation =
+      region.kind == Region::Kind::mapping ? driver().addresses.reservation_at(region.va) : nullptr;
+  return reservation ? *reservation : Reservation{region.va, region.bytes};
+}
+
 // Writes one attribute of a known address; `region` is not null.
 CUresult attribute(void* out, CUpointer_attribute name, const Region& region, CUdeviceptr va) {
   const auto set = [out](auto value) {
@@ -32,8 +39,8 @@ CUresult attribute(void* out, CUpointer_attribute name, const Region& region, CU
       if (!on_host(region)) return set(region.phys->location);
       return set(region.context ? region.context->device : 0);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return set(0u);
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return set(static_cast<CUdeviceptr>(region.va));
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return set(static_cast<size_t>(region.bytes));
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return set(static_cast<CUdeviceptr>(range_of(region).va));
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return set(static_cast<size_t>(range_of(region).bytes));
     case CU_POINTER_ATTRIBUTE_MAPPED: return set(1u);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return set(static_cast<unsigned long long>(region.phys->properties.requestedHandleTypes));

@@ -151,7 +151,7 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
 
 CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   ENTER(cuStreamWaitEvent);
-  (void)flags;
+  if (flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
   Driver& d = driver();
   const Lock lock(d.lock);
   CUresult error = CUDA_SUCCESS;
@@ -160,6 +160,8 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int 
   const EventHandle* handle = d.events.check(event);
   if (!handle || !handle->live) return CUDA_ERROR_INVALID_HANDLE;
   if (queue->context->error) return queue->context->error;
+  if (flags && queue->capture) return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags) return CUDA_ERROR_INVALID_VALUE;  // an external event is one of a capture
   if (handle->capture_id || queue->capture) return wait_event_in_capture(*queue, *handle);
   if (!handle->record) return CUDA_SUCCESS;
   wait_for_record(*queue, *handle->record);
