@@ -91,6 +91,7 @@ def isolated_test(device: Device, record_property: Callable[[str, object], None]
     call("cuCtxSynchronize")
     api.refusals.clear()
     yield
+    call("cuCtxSetCurrent", device.context)
     call("cuCtxSynchronize")
     record_property("refusals", " ".join(f"{function}:{name}" for function, name in api.refusals))
 

@@ -235,13 +235,3 @@ def test_read_only_memory_can_be_read(page: int, kernels: Kernels) -> None:
         call("cuMemSetAccess", r.va, page, [access(flags=READ)], 1)
         kernels("memx_copy", 0, out.va, r.va, page)
         assert (read(out.va, page) == data).all()
-
-
-def test_a_handle_that_was_released_cannot_be_mapped(page: int) -> None:
-    """cuMemMap, cuMemRelease: a handle that is mapped nowhere ends with its last reference."""
-    with Range(page, room=1) as r:
-        call("cuMemMap", r.va, page, 0, handle := call("cuMemCreate", page, properties(), 0), 0)
-        call("cuMemUnmap", r.va, page)
-        call("cuMemRelease", handle)
-        assert code("cuMemMap", r.va, page, 0, handle, 0) in REFUSED
-        assert code("cuMemRelease", handle) in REFUSED
