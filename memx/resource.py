@@ -55,8 +55,8 @@ class Buffer(_CoreBuffer):
     def ipc_descriptor(self) -> Any:
         """Refused: a buffer is many handles, none of them created for export."""
         raise InvalidStateError(
-            "this buffer is not exportable to another process: its pages are separate handles that were not created for "
-            "export (MemoryResource.is_ipc_enabled says so beforehand); copy it to memory of a resource that is"
+            "this buffer is not exportable to another process: its pages are separate handles that were not created "
+            "for export (MemoryResource.is_ipc_enabled says so beforehand); copy it to memory of a resource that is"
         )
 
     def __reduce__(self) -> Any:

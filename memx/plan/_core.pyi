@@ -25,9 +25,21 @@ def searchable(problem: Problem) -> bool:
     """Whether `search` can hold it."""
 
 def search(
-    problem: Problem, start: Column, capacity: int, to_the_byte: bool, seed: int, seconds: float
+    problem: Problem,
+    start: Column,
+    capacity: int,
+    to_the_byte: bool,
+    seeded: bool,
+    seed: int,
+    seconds: float,
 ) -> tuple[Column, int, str, int]:
     """Offsets, height, method ("" if no better than `start`) and proven bound.
 
-    Capacity -1: as low as can be, to the byte or less than a unit of alignment above the bound.
+    Capacity -1: as low as can be, to the byte or less than a unit of alignment above the bound. Seeded: what
+    the genetic algorithm finds good is tried too, after a while.
     """
+
+def genetic(
+    problem: Problem, start: Column, capacity: int, seed: int, seconds: float
+) -> tuple[Column, int, str, int]:
+    """As `search`, by the genetic algorithm alone."""

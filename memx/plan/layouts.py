@@ -15,7 +15,7 @@ from .check import check_layout, find_overlap
 
 __all__ = ["METHODS", "Layout", "layout"]
 
-METHODS = ("auto", "greedy", "exact")
+METHODS = ("auto", "greedy", "genetic", "exact")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ def layout(
     seed : int
         Same problem, same seed: same layout, unless the time limit cut one of them short.
     method : str
-        ``"greedy"``, or ``"auto"``: greedy, then search where that is not known to be the lowest.
+        ``"greedy"``; ``"genetic"`` or ``"exact"``, the tree search, which can prove what it finds the lowest,
+        each from the greedy layout on; ``"auto"``: greedy, then both where that is not known to be the lowest
+        and the problem is not too large, ending less than the alignment above what is proven.
 
     Returns
     -------
@@ -104,16 +106,21 @@ def layout(
         core = _core.Problem(*(column[chosen] for column in columns))
         deadline = start + time_limit - _CHECK_SECONDS * len(chosen)
         limit = -1 if capacity is None else capacity
-        if method == "exact" and not _core.searchable(core):
+        searchable = _core.searchable(core)
+        if method in ("exact", "genetic") and not searchable:
             raise PlanError(
-                f"{len(problem)} buffers, {core.pairs} pairs of them alive together, are too many for method exact"
+                f"{len(problem)} buffers, with {core.pairs} pairs of them alive together, are too many for "
+                f"method {method}"
             )
         found, height, how = _core.greedy(core, limit, deadline - time.perf_counter())
         bound = core.bound
         left = deadline - time.perf_counter()
-        wanted = height > max(bound, limit) if capacity is not None else height > bound
-        if method != "greedy" and wanted and left > 0 and _core.searchable(core):
-            found, height, better, bound = _core.search(core, found, limit, method == "exact", seed, left)
+        if method != "greedy" and searchable and left > 0 and height > max(bound, limit):
+            if method == "genetic":
+                found, height, better, bound = _core.genetic(core, found, limit, seed, left)
+            else:
+                exact = method == "exact"
+                found, height, better, bound = _core.search(core, found, limit, exact, not exact, seed, left)
             how = better or how
         offsets[chosen] = found
     fits = None if capacity is None else height <= capacity

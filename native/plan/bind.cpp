@@ -2,9 +2,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <limits>
 #include <new>
 
 #include "greedy.h"
+#include "genetic.h"
 #include "model.h"
 #include "portfolio.h"
 #include "problem.h"
@@ -17,6 +20,9 @@ namespace memx::plan {
 namespace {
 
 constexpr int kEndless = 1 << 30;  // rounds: until the time is over
+constexpr int kRoundsBeforeSeeds = 3;
+constexpr std::int64_t kSeedPlacements = 500'000;
+constexpr std::size_t kSeeds = 4;
 
 using Column = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -60,8 +66,7 @@ nb::tuple py_greedy(const Problem& problem, Bytes capacity, double seconds) {
   return nb::make_tuple(as_array(std::move(found.at)), found.height, found.how);
 }
 
-nb::tuple py_search(const Problem& problem, const Column& start, Bytes capacity, bool to_the_byte, std::uint64_t seed,
-                    double seconds) {
+Improved from(const Problem& problem, const Column& start) {
   if (start.shape(0) != problem.count()) throw nb::value_error("a start of another length");
   Improved improved;
   improved.bound = problem.bound;
@@ -69,12 +74,40 @@ nb::tuple py_search(const Problem& problem, const Column& start, Bytes capacity,
   for (std::size_t b = 0; b < problem.count(); ++b) {
     improved.best.height = std::max(improved.best.height, improved.best.at[b] + problem.size[b]);
   }
+  return improved;
+}
+
+nb::tuple as_tuple(Improved&& improved) {
+  return nb::make_tuple(as_array(std::move(improved.best.at)), improved.best.height, improved.best.how,
+                        improved.bound);
+}
+
+nb::tuple py_genetic(const Problem& problem, const Column& start, Bytes capacity, std::uint64_t seed, double seconds) {
+  Improved improved = from(problem, start);
   run(seconds, [&](Stop& stop) {
     const Model model(problem);
-    Portfolio(problem, model, seed).improve(improved, capacity, to_the_byte ? 0 : model.unit - 1, kEndless, stop);
+    Genetic(problem, model, seed).evolve(improved.best, std::max(capacity, problem.bound), std::numeric_limits<std::int64_t>::max(), stop);
     return 0;
   });
-  return nb::make_tuple(as_array(std::move(improved.best.at)), improved.best.height, improved.best.how, improved.bound);
+  return as_tuple(std::move(improved));
+}
+
+nb::tuple py_search(const Problem& problem, const Column& start, Bytes capacity, bool to_the_byte, bool seeded,
+                    std::uint64_t seed, double seconds) {
+  Improved improved = from(problem, start);
+  run(seconds, [&](Stop& stop) {
+    const Model model(problem);
+    Portfolio portfolio(problem, model, seed);
+    const Bytes tolerance = to_the_byte ? 0 : model.unit - 1;
+    if (seeded && !portfolio.improve(improved, capacity, tolerance, kRoundsBeforeSeeds, stop)) {
+      Genetic genetic(problem, model, seed);
+      genetic.evolve(improved.best, std::max(capacity, improved.bound), kSeedPlacements, stop);
+      for (auto& priority : genetic.leaders(kSeeds)) portfolio.suggest(std::move(priority));
+    }
+    portfolio.improve(improved, capacity, tolerance, kEndless, stop);
+    return 0;
+  });
+  return as_tuple(std::move(improved));
 }
 
 }  // namespace
@@ -91,6 +124,7 @@ NB_MODULE(_core, m) {
       .def_ro("pairs", &Problem::pairs);
   m.def("greedy", &py_greedy, "problem"_a, "capacity"_a, "seconds"_a);
   m.def("searchable", &Model::affordable, "problem"_a);
-  m.def("search", &py_search, "problem"_a, "start"_a, "capacity"_a, "to_the_byte"_a, "seed"_a,
-        "seconds"_a);
+  m.def("search", &py_search, "problem"_a, "start"_a, "capacity"_a, "to_the_byte"_a, "seeded"_a,
+        "seed"_a, "seconds"_a);
+  m.def("genetic", &py_genetic, "problem"_a, "start"_a, "capacity"_a, "seed"_a, "seconds"_a);
 }

@@ -11,6 +11,7 @@ constexpr std::int64_t kRunNodes = 2000;     // of the shortest run
 constexpr std::int64_t kRoundNodes = 60'000;
 constexpr std::int64_t kProofNodes = 20'000'000;
 constexpr int kTableBits = 20;
+constexpr double kSuggestedSpread = 4;       // about that of the logarithms
 
 // What the search starts from, as measured on hard problems: where a buffer can go is decided best where
 // fewest can, or where most is left to place.
@@ -52,48 +53,49 @@ Portfolio::Portfolio(const Problem& problem, const Model& model, std::uint64_t s
   }
 }
 
-void Portfolio::suggest(std::vector<double> priority) { keys_.push_back(std::move(priority)); }
-
-void Portfolio::improve(Improved& improved, Bytes capacity, Bytes tolerance, int rounds, Stop& stop) {
-  if (capacity < 0) {
-    minimise(improved, tolerance, rounds, stop);
-  } else {
-    fit(improved, capacity, rounds, stop);
-  }
+void Portfolio::suggest(std::vector<double> priority) {
+  for (double& key : priority) key *= kSuggestedSpread;
+  keys_.push_back(std::move(priority));
 }
 
-void Portfolio::fit(Improved& improved, Bytes capacity, int rounds, Stop& stop) {
-  for (int round = 0; round < rounds && improved.bound <= capacity; ++round) {
-    if (improved.best.height <= capacity || stop.now()) return;
-    const Outcome outcome = attempt(capacity, round_nodes(round), improved, stop);
-    if (outcome == Outcome::kExhausted && prove(capacity, stop)) {
-      improved.bound = std::max(improved.bound, model_.height_from(capacity + 1));
+bool Portfolio::improve(Improved& improved, Bytes capacity, Bytes tolerance, int rounds, Stop& stop) {
+  for (; rounds > 0; --rounds, ++rounds_done_) {
+    const bool done = capacity >= 0 ? fit(improved, capacity, stop) : minimise(improved, tolerance, stop);
+    if (done) return true;
+    if (stop.now()) return false;
+  }
+  return false;
+}
+
+bool Portfolio::fit(Improved& improved, Bytes capacity, Stop& stop) {
+  if (improved.best.height > capacity && improved.bound <= capacity) {
+    const Outcome outcome = attempt(capacity, improved, stop);
+    if (outcome == Outcome::kExhausted && prove(capacity, stop)) improved.bound = model_.height_from(capacity + 1);
+  }
+  return improved.best.height <= capacity || improved.bound > capacity;
+}
+
+// Aims at the bound, then halves the way from what it came to think impossible to what it has.
+bool Portfolio::minimise(Improved& improved, Bytes tolerance, Stop& stop) {
+  const auto done = [&] { return improved.best.height - improved.bound <= tolerance; };
+  improved.bound = model_.height_from(improved.bound);
+  Bytes assumed = improved.bound;
+  Bytes target = model_.height_within(improved.bound + tolerance);
+  while (assumed < improved.best.height && !done() && !stop.now()) {
+    const Outcome outcome = attempt(target, improved, stop);
+    if (outcome != Outcome::kFound) {
+      assumed = model_.height_from(target + 1);
+      const bool next_to_bound = target == improved.bound;
+      if (outcome == Outcome::kExhausted && next_to_bound && prove(target, stop)) improved.bound = assumed;
     }
+    const Bytes last = model_.height_within(improved.best.height - 1);
+    target = std::max(assumed, model_.height_within(assumed + (last - assumed) / 2));
   }
+  return done();
 }
 
-// A round aims at the bound, then halves the way from what it came to think impossible to what it has.
-void Portfolio::minimise(Improved& improved, Bytes tolerance, int rounds, Stop& stop) {
-  for (int round = 0; round < rounds; ++round) {
-    improved.bound = model_.height_from(improved.bound);
-    Bytes assumed = improved.bound;
-    Bytes target = assumed;
-    while (assumed < improved.best.height) {
-      if (improved.best.height - improved.bound <= tolerance || stop.now()) return;
-      const Outcome outcome = attempt(target, round_nodes(round), improved, stop);
-      if (outcome != Outcome::kFound) {
-        const Bytes next = model_.height_from(target + 1);
-        if (outcome == Outcome::kExhausted && target == improved.bound && prove(target, stop)) improved.bound = next;
-        assumed = next;
-      }
-      const Bytes last = model_.height_within(improved.best.height - 1);
-      target = std::max(assumed, model_.height_within(assumed + (last - assumed) / 2));
-    }
-    if (improved.bound >= improved.best.height) return;
-  }
-}
-
-Outcome Portfolio::attempt(Bytes target, std::int64_t nodes, Improved& improved, Stop& stop) {
+Outcome Portfolio::attempt(Bytes target, Improved& improved, Stop& stop) {
+  std::int64_t nodes = round_nodes();
   if (target > failed_for_) failed_.clear();  // what fails with more fails with less, not the reverse
   failed_for_ = target;
   TreeSearch search(model_, target, &failed_);
@@ -108,9 +110,9 @@ Outcome Portfolio::attempt(Bytes target, std::int64_t nodes, Improved& improved,
   return Outcome::kLimit;
 }
 
-std::int64_t Portfolio::round_nodes(int round) const {
+std::int64_t Portfolio::round_nodes() const {
   const std::int64_t first = std::max<std::int64_t>(kRoundNodes, 100 * static_cast<std::int64_t>(model_.count()));
-  return first << std::min(2 * round, 24);
+  return first << std::min(2 * rounds_done_, 24);
 }
 
 bool Portfolio::prove(Bytes target, Stop& stop) {
@@ -125,7 +127,7 @@ void Portfolio::next_priority() {
   const Recipe recipe = kRecipes[random_.below(std::size(kRecipes))];
   std::size_t key = static_cast<std::size_t>(recipe.key);
   tie_ = recipe.tie;
-  if (suggested > 0 && random_.below(3) == 0) key = kBaseKeys + random_.below(suggested);
+  if (suggested > 0 && random_.below(8) == 0) key = kBaseKeys + random_.below(suggested);
   if (runs_++ == 0) noise = 0;
   for (std::size_t b = 0; b < priority_.size(); ++b) priority_[b] = keys_[key][b] + noise * random_.normal();
 }

@@ -19,20 +19,20 @@ class Portfolio {
  public:
   Portfolio(const Problem& problem, const Model& model, std::uint64_t seed);
 
-  // Priorities that did well elsewhere, for buffers in the model's order; some of the runs start from them.
+  // Priorities in [0, 1) that did well elsewhere, for buffers in the model's order; some of the runs start from them.
   void suggest(std::vector<double> priority);
 
   // Looks for a layout within `capacity`, or if that is negative for ever lower ones, until one is within
   // `tolerance` of what is proven. Ends there, when it is proven that there is none, after `rounds`, or when
-  // stopped.
-  void improve(Improved& improved, Bytes capacity, Bytes tolerance, int rounds, Stop& stop);
+  // stopped. Whether there is nothing left to look for.
+  bool improve(Improved& improved, Bytes capacity, Bytes tolerance, int rounds, Stop& stop);
 
  private:
-  void fit(Improved& improved, Bytes capacity, int rounds, Stop& stop);
-  void minimise(Improved& improved, Bytes tolerance, int rounds, Stop& stop);
-  Outcome attempt(Bytes target, std::int64_t nodes, Improved& improved, Stop& stop);
+  bool fit(Improved& improved, Bytes capacity, Stop& stop);
+  bool minimise(Improved& improved, Bytes tolerance, Stop& stop);
+  Outcome attempt(Bytes target, Improved& improved, Stop& stop);
   bool prove(Bytes target, Stop& stop);
-  std::int64_t round_nodes(int round) const;
+  std::int64_t round_nodes() const;
   void next_priority();
   void accept(const TreeSearch& search, Improved& improved) const;
 
@@ -43,6 +43,7 @@ class Portfolio {
   std::vector<double> priority_;
   Tie tie_ = Tie::kFewest;
   std::int64_t runs_ = 0;
+  int rounds_done_ = 0;
   FailedStates failed_;
   Bytes failed_for_ = 0;  // the target that the table was filled for
 };

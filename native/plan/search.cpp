@@ -5,7 +5,7 @@
 namespace memx::plan {
 
 TreeSearch::TreeSearch(const Model& model, Bytes capacity, FailedStates* failed)
-    : model_(model), state_(model, capacity), failed_(failed), starting_(model.sections + 1, 0) {}
+    : model_(model), state_(model, capacity), choose_(model), failed_(failed) {}
 
 Outcome TreeSearch::run(const std::vector<double>& priority, Tie tie, std::int64_t nodes, Stop& stop) {
   priority_ = &priority;
@@ -66,10 +66,8 @@ Outcome TreeSearch::descend(bool possible, Index lo, Index hi, std::size_t mark)
 }
 
 Outcome TreeSearch::branch(Index lo, Index hi) {
-  Units floor = kNever;
-  for (Index s = lo; s <= hi; ++s) floor = std::min(floor, state_.floor(s));
-  const Index begin = model_.begin_of[lo], end = model_.begin_of[hi + 1];
-  const Index section = choose_section(lo, hi, floor, begin, end);
+  const Index section = choose_(state_, tie_, lo, hi);
+  const Units floor = state_.floor(section);
 
   const std::size_t base = candidates_.size();
   for (const Index b : model_.cover[section]) {
@@ -112,37 +110,6 @@ Outcome TreeSearch::branch(Index lo, Index hi) {
     }
   }
   return done(descend(state_.raise(section, next), lo, hi, mark));
-}
-
-Index TreeSearch::choose_section(Index lo, Index hi, Units floor, Index begin, Index end) {
-  if (tie_ == Tie::kFewest) {
-    for (Index b = begin; b < end; ++b) {
-      if (state_.least(b) != floor) continue;
-      ++starting_[model_.first[b]];
-      --starting_[model_.last[b] + 1];
-    }
-  }
-  Index chosen = -1, running = 0;
-  Units best = 0;
-  for (Index s = lo; s <= hi; ++s) {
-    running += starting_[s];
-    starting_[s] = 0;
-    if (state_.floor(s) != floor) continue;
-    Units cost = 0;
-    switch (tie_) {
-      case Tie::kLeftmost: cost = s; break;
-      case Tie::kRightmost: cost = -s; break;
-      case Tie::kTightest: cost = state_.slack(s); break;
-      case Tie::kFewest: cost = 2 * running + (state_.slack(s) > 0); break;
-      case Tie::kFullest: cost = -state_.remaining(s); break;
-    }
-    if (chosen < 0 || cost < best) {
-      best = cost;
-      chosen = s;
-    }
-  }
-  starting_[hi + 1] = 0;
-  return chosen;
 }
 
 // The lowest offset above the floor at which a buffer can start in the section if none starts at the floor.

@@ -8,13 +8,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "state.h"
+#include "choose.h"
 #include "stop.h"
 
 namespace memx::plan {
-
-// Which of the sections with the lowest floor to work on.
-enum class Tie { kLeftmost, kRightmost, kTightest, kFewest, kFullest };
 
 enum class Outcome { kFound, kExhausted, kLimit };
 
@@ -48,20 +45,19 @@ class TreeSearch {
   Outcome branch(Index lo, Index hi);
   Outcome solve_parts(Index lo, Index hi);
   Outcome descend(bool possible, Index lo, Index hi, std::size_t mark);
-  Index choose_section(Index lo, Index hi, Units floor, Index begin, Index end);
   Units next_level(Index section, Units floor) const;
   bool same(Index a, Index b) const;
   bool alone(Index b) const;
 
   const Model& model_;
   State state_;
+  Chooser choose_;
   FailedStates* failed_;
   const std::vector<double>* priority_ = nullptr;
   Tie tie_ = Tie::kLeftmost;
   std::int64_t visited_ = 0, limit_ = 0;
   Stop* stop_ = nullptr;
   std::vector<Index> candidates_;  // a stack: those of every open state
-  std::vector<Index> starting_;    // how many candidates cover each section; zero between uses
 };
 
 }  // namespace memx::plan

@@ -12,13 +12,13 @@ from .machine import NON_BLOCKING, Kernels, call, code, set_current
 
 
 @pytest.fixture(scope="session")
-def kernels(simulated: None) -> Kernels:  # noqa: ARG001
+def kernels(simulated: None) -> Kernels:
     set_current()
     return Kernels()
 
 
 @pytest.fixture
-def clean(kernels: Kernels) -> Iterator[None]:  # noqa: ARG001
+def clean(kernels: Kernels) -> Iterator[None]:
     """Device 0 is current, no race is known; afterwards what was made is gone."""
     set_current()
     call("cuCtxSynchronize")
@@ -33,7 +33,7 @@ def clean(kernels: Kernels) -> Iterator[None]:  # noqa: ARG001
 
 
 @pytest.fixture
-def no_races(clean: None) -> Iterator[None]:  # noqa: ARG001
+def no_races(clean: None) -> Iterator[None]:
     yield
     call("cuCtxSynchronize")
     assert memx.sim.races() == []
@@ -70,6 +70,6 @@ class Streams(AbstractContextManager["Streams"]):
 
 
 @pytest.fixture
-def streams(clean: None) -> Iterator[Streams]:  # noqa: ARG001
+def streams(clean: None) -> Iterator[Streams]:
     with Streams() as made:
         yield made

@@ -13,6 +13,7 @@ from memx import sim
 
 from .conftest import Streams
 from .machine import LEGACY, NON_BLOCKING, PAGE, PER_THREAD, Kernels, Range, call, code, read
+from .world import host_function
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -108,6 +109,7 @@ def test_an_event_stands_for_what_was_there_when_it_was_recorded(streams: Stream
     event = streams.event()
     with Range((1,)) as r:
         call("cuEventRecord", event, a)
+        call("cuStreamSynchronize", a)
         sim.hold(a)
         kernels("memx_touch", a, r.va, 1, 0)
         call("cuStreamWaitEvent", b, event, 0)
@@ -199,20 +201,6 @@ def test_a_stream_held_while_somebody_waits_is_released(streams: Streams, kernel
         sim.hold(second)
         leave.set()
         thread.join()
-
-
-def host_function(body: Callable[[], object]) -> tuple[Any, int]:
-    import ctypes  # noqa: PLC0415
-
-    from cuda.bindings import driver  # noqa: PLC0415
-
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    function = kind(lambda _: body() and None)
-    _kept.append(function)
-    return driver.CUhostFn(_ptr=ctypes.addressof(function)), 0
-
-
-_kept: list[Any] = []
 
 
 def test_host_functions_run_in_their_streams_order(streams: Streams) -> None:

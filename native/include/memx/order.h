@@ -130,6 +130,10 @@ class StreamTable {
   void exclude(Slot slot) { streams_[slot].excluded = true; }
   bool excluded(Slot slot) const { return streams_[slot].excluded; }
   bool capturing(Slot slot);
+  // Is there any point that is not known to be over?
+  bool outstanding() const;
+  // Finds out whether a stream that exists now is blocking.
+  void learn(Slot slot) noexcept;
 
   // An event whose completion implies the point; null if it is complete or cannot be recorded.
   EventRef event_for(const Point& point);
@@ -150,6 +154,7 @@ class StreamTable {
     CUstream handle = nullptr;
     unsigned long long id = 0;
     bool blocking = false;    // takes part in the legacy stream's implicit order
+    bool asked = false;       // whether it is blocking; until then it counts as not
     bool late = false;        // outlives every block
     bool per_thread = false;  // its handle means it in one thread only
     bool excluded = false;

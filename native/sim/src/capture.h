@@ -19,6 +19,7 @@ struct Capture {
   bool invalidated = false;
   std::vector<Queue*> streams;
   std::unique_ptr<Graph> graph;
+  std::vector<CUgraphEdgeData> edges;  // all default; what the last question about dependencies was given
 };
 
 CUresult begin_capture(Queue& queue, CUstreamCaptureMode mode);

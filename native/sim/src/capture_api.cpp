@@ -40,7 +40,10 @@ CUresult info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CU
   if (id) *id = queue->capture->id;
   if (graph) *graph = reinterpret_cast<CUgraph>(queue->capture->graph.get());
   if (dependencies) *dependencies = reinterpret_cast<const CUgraphNode*>(queue->capture_tail.data());
-  if (edges) *edges = nullptr;
+  if (edges) {
+    queue->capture->edges.assign(queue->capture_tail.size(), CUgraphEdgeData{});
+    *edges = queue->capture->edges.data();
+  }
   if (count) *count = queue->capture_tail.size();
   return CUDA_SUCCESS;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "capture.h"
+
 namespace memxsim {
 
 namespace {
@@ -22,8 +24,11 @@ struct ThreadStreams {
   ~ThreadStreams() {
     if (g_forked || g_exiting || by_context.empty()) return;
     const Lock lock(driver().lock);
-    for (auto& [context, queue] : by_context)
-      if (!queue->closed) close_queue(queue);
+    for (auto& [context, queue] : by_context) {
+      if (queue->closed) continue;
+      if (queue->capture) stream_leaves_capture(*queue);
+      close_queue(queue);
+    }
     by_context.clear();
   }
 };
@@ -70,8 +75,10 @@ void end_context(Lock& lock, Context& context) {
   context.alive = false;
   context.context_waits.clear();
   const std::vector<QueueRef> queues = context.queues;
-  for (const QueueRef& queue : queues)
+  for (const QueueRef& queue : queues) {
+    if (queue->capture) stream_leaves_capture(*queue);
     if (!queue->closed) close_queue(queue);
+  }
   context.legacy.reset();
   context.marker.reset();
   context.touched.clear();

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <unordered_set>
 
 #include "context.h"
 #include "json.h"
@@ -47,10 +48,10 @@ std::string usage(Driver& d) {
   JsonObject object;
   object.add_raw("device_bytes", devices.text());
   object.add("host_bytes", open ? d.store.used(kHost) : uint64_t{0});
-  uint64_t mapped_only = 0;  // released handles that a mapping keeps
+  std::unordered_set<const Phys*> mapped_only;  // released handles that a mapping keeps
   for (const auto& [va, region] : d.addresses.regions())
-    if (region.kind == Region::Kind::mapping && region.phys->handle_refs == 0) ++mapped_only;
-  object.add("handles", uint64_t{d.handles.size()} + mapped_only);
+    if (region.kind == Region::Kind::mapping && region.phys->handle_refs == 0) mapped_only.insert(region.phys.get());
+  object.add("handles", uint64_t{d.handles.size() + mapped_only.size()});
   object.add("mappings", uint64_t{d.addresses.mappings()});
   object.add("reservations", uint64_t{d.addresses.reservations()});
   object.add("streams", uint64_t{d.streams.in_use()});

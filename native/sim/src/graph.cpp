@@ -61,7 +61,7 @@ GraphExec::~GraphExec() {
 
 std::unique_ptr<GraphExec> instantiate(Context& context, const Graph& graph) {
   auto exec = std::make_unique<GraphExec>();
-  exec->context = &context;
+  exec->context_id = context.id;
   std::vector<size_t> lane_end;  // the last step of each lane
   for (const auto& node : graph.nodes) {
     GraphExec::Step step;

@@ -33,7 +33,7 @@ struct GraphExec {
     size_t lane = 0;
     std::vector<size_t> waits;  // steps of other lanes
   };
-  Context* context = nullptr;
+  uint64_t context_id = 0;
   std::vector<Step> steps;
   size_t lanes = 1;
   std::vector<QueueRef> queues;  // of lanes 1 and up

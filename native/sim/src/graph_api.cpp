@@ -97,7 +97,7 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream) {
   Queue* queue = queue_of(stream, &error);
   if (!queue) return error;
   if (queue->context->error) return queue->context->error;
-  if (queue->context != found->second->context) return CUDA_ERROR_INVALID_VALUE;
+  if (queue->context->id != found->second->context_id) return CUDA_ERROR_INVALID_VALUE;
   if (queue->capture) {  // a graph within a graph: its nodes are added one after another
     for (const GraphExec::Step& step : found->second->steps)
       if (const CUresult result = add_to_capture(*queue, step.work)) return result;

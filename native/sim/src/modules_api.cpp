@@ -207,6 +207,15 @@ CUresult parameter_info(const void* handle, size_t index, size_t* offset, size_t
   return CUDA_SUCCESS;
 }
 
+CUresult parameter_count(const void* handle, size_t* count) {
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
+  const Lock lock(driver().lock);
+  const Entry* entry = entry_of(handle);
+  if (!entry) return CUDA_ERROR_INVALID_HANDLE;
+  *count = entry->kind ? entry->kind->parameters.size() : 0;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 #define OUT(handle) reinterpret_cast<void**>(handle)
@@ -320,6 +329,14 @@ CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* off
 CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* size) {
   ENTER(cuFuncGetParamInfo);
   return parameter_info(function, index, offset, size);
+}
+CUresult CUDAAPI cuKernelGetParamCount(CUkernel kernel, size_t* count) {
+  ENTER(cuKernelGetParamCount);
+  return parameter_count(kernel, count);
+}
+CUresult CUDAAPI cuFuncGetParamCount(CUfunction function, size_t* count) {
+  ENTER(cuFuncGetParamCount);
+  return parameter_count(function, count);
 }
 CUresult CUDAAPI cuFuncGetAttribute(int* value, CUfunction_attribute name, CUfunction function) {
   ENTER(cuFuncGetAttribute);

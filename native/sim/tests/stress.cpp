@@ -1,6 +1,7 @@
 // Several host threads use streams, events, mappings, copies and callbacks at once, correctly. Contents must be
 // right, the oracle must be silent, nothing may remain. Meant to be run under ThreadSanitizer and AddressSanitizer.
 #include <atomic>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -47,6 +48,51 @@ void page_cycle(std::mt19937_64& random, CUstream a, CUstream b, const Kernels& 
   CHECK(cuMemAddressFree(range, 8 * kPage));
 }
 
+// Waiting for the whole context is forbidden while a stream of it is captured, by another thread too.
+std::mutex g_capturing;
+
+void synchronise() {
+  const std::lock_guard guard(g_capturing);
+  CHECK(cuCtxSynchronize());
+}
+
+// A graph with two branches, launched twice; memory from a pool for a third stream.
+void graph_cycle(std::mt19937_64& random, CUstream a, CUstream b, const Kernels& kernels, CUdeviceptr memory,
+                 CUdeviceptr counter) {
+  CUevent fork = nullptr, join = nullptr;
+  CHECK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+  CHECK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+  const uint64_t seed = random();
+  CUgraph graph = nullptr;
+  std::unique_lock guard(g_capturing);
+  CHECK(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CHECK(cuEventRecord(fork, a));
+  CHECK(cuStreamWaitEvent(b, fork, 0));
+  kernels.stamp_on(a, memory, 20000, seed);
+  kernels.stamp_on(b, memory + 20000, 20000, seed);
+  CHECK(cuEventRecord(join, b));
+  CHECK(cuStreamWaitEvent(a, join, 0));
+  kernels.verify_on(a, memory, 20000, seed, counter);
+  kernels.verify_on(a, memory + 20000, 20000, seed, counter);
+  CHECK(cuStreamEndCapture(a, &graph));
+  guard.unlock();
+  CUgraphExec executable = nullptr;
+  CHECK(cuGraphInstantiate(&executable, graph, 0));
+  CHECK(cuGraphDestroy(graph));
+  CHECK(cuGraphLaunch(executable, a));
+  CHECK(cuGraphLaunch(executable, a));
+  CHECK(cuGraphExecDestroy(executable));
+  CUdeviceptr pooled = 0;
+  CHECK(cuMemAllocAsync(&pooled, 5000, b));
+  kernels.stamp_on(b, pooled, 5000, seed);
+  kernels.verify_on(b, pooled, 5000, seed, counter);
+  CHECK(cuMemFreeAsync(pooled, b));
+  CHECK(cuStreamSynchronize(a));
+  CHECK(cuStreamSynchronize(b));
+  CHECK(cuEventDestroy(fork));
+  CHECK(cuEventDestroy(join));
+}
+
 void host_cycle(std::mt19937_64& random, CUstream stream, std::vector<unsigned char>& host, CUdeviceptr memory) {
   for (auto& byte : host) byte = static_cast<unsigned char>(random());
   std::vector<unsigned char> back(host.size());
@@ -73,12 +119,13 @@ void thread_body(CUcontext context, const Kernels* kernels, int number) {
     if (round % 5 == 0) CHECK(memxsim_hold(a));
     page_cycle(random, a, round % 3 ? b : CU_STREAM_PER_THREAD, *kernels, event, counter);
     if (round % 10 == 0) host_cycle(random, b, host, memory);
-    if (round % 50 == 0) CHECK(cuCtxSynchronize());
+    if (round % 7 == 0) graph_cycle(random, a, b, *kernels, memory, counter);
+    if (round % 50 == 0) synchronise();
     CHECK(cuStreamDestroy(a));
     CHECK(cuStreamDestroy(b));
   }
   uint64_t mismatches = 1;
-  CHECK(cuCtxSynchronize());
+  synchronise();
   CHECK(cuMemcpyDtoH(&mismatches, counter, 8));
   EXPECT(mismatches == 0);
   CHECK(cuEventDestroy(event));

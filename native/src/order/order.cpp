@@ -72,16 +72,26 @@ Slot StreamTable::slot_of(CUstream handle) {
   stream.handle = handle;
   stream.id = id;
   stream.per_thread = handle == CU_STREAM_PER_THREAD;
-  unsigned flags = CU_STREAM_NON_BLOCKING;  // unknown counts as not implicitly ordered
-  if (stream.per_thread)
-    flags = 0;
-  else if (MEMX_CALL(device_, cuStreamGetFlags, handle, &flags) != CUDA_SUCCESS)
-    flags = CU_STREAM_NON_BLOCKING;
-  stream.blocking = !(flags & CU_STREAM_NON_BLOCKING);
+  stream.blocking = stream.asked = stream.per_thread;
   Slot slot = static_cast<Slot>(streams_.size());
   streams_.push_back(std::move(stream));
   by_id_.emplace(id, slot);
   return slot;
+}
+
+void StreamTable::learn(Slot slot) noexcept {
+  Stream& stream = streams_[slot];
+  if (stream.asked || slot <= kGraph) return;
+  unsigned flags = 0;
+  if (MEMX_CALL(device_, cuStreamGetFlags, stream.handle, &flags) != CUDA_SUCCESS) return;
+  stream.blocking = !(flags & CU_STREAM_NON_BLOCKING);
+  stream.asked = true;
+}
+
+bool StreamTable::outstanding() const {
+  for (const Stream& stream : streams_)
+    if (stream.issued > stream.completed) return true;
+  return false;
 }
 
 Slot StreamTable::slot_or_context(CUstream handle, Slot last_known) noexcept {
@@ -125,6 +135,7 @@ Point StreamTable::now(Slot slot) noexcept {
     EventRef event;
     try {
       Slot live = slot_or_context(stream->handle, slot);
+      if (live == slot) learn(slot);
       if (live == slot && record(slot, event) == CUDA_SUCCESS) {
         ++stream->issued;
         keep(slot, std::move(event));

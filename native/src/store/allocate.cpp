@@ -38,8 +38,11 @@ Block* Store::allocate(Lock& lock, const Request& request) {
 Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresult& result) {
   const KeyId key = key_of(request.tag, place_for(tier));
   for (;;) {
-    const bool capturing = order.capturing(request.slot);
-    if (!capturing && order.poll(true)) pool.tidy();
+    // With nothing freed before there is nothing that a capture would have to be left alone by.
+    const bool used_before = order.outstanding() || table.idle_bytes(tier) || physical.cached_bytes(tier);
+    const bool capturing = used_before && order.capturing(request.slot);
+    if (used_before) order.learn(request.slot);
+    if (used_before && !capturing && order.poll(true)) pool.tidy();
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
     Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
     if (!block && !capturing && order.mode() == ReuseMode::kMutual) {
@@ -153,7 +156,8 @@ bool Store::reclaim(Mapping* mapping) {
 Block* Store::allocate_lazy(Lock&, const Request& request) {
   const KeyId key = key_of(request.tag, Place::kLazy);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
-  if (!block) {
+  if (!block && order.outstanding()) {
+    order.learn(request.slot);
     if (!order.capturing(request.slot) && order.poll(true)) pool.tidy();
     block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
   }

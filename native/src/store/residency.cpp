@@ -98,7 +98,6 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       if (runs.empty()) break;
       if (!config.lazy)
         throw Error(ErrorKind::kInvalidState, "this buffer is paused: resume its tag before using it");
-      const bool capturing = order.capturing(slot);
       std::uint64_t missing = 0, own = 0;
       for (const Run& run : runs) missing += run.pages * page_bytes;
       for (const Mapping* mapping : held) own += mapping->pages() * page_bytes;
@@ -129,7 +128,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
         continue;
       }
       const std::uint64_t room = physical.room_bytes(Tier::kDevice);
-      if (capturing && (missing > room || swapped(runs)))
+      if ((missing > room || swapped(runs)) && order.capturing(slot))
         throw Error(ErrorKind::kInvalidState,
                     "pages of this use are not on the device, and nothing is moved while its stream is captured: use "
                     "the buffers once before the capture, or pin them");
