@@ -358,22 +358,13 @@ def pool_memory_in_order(w: World) -> None:
     call("cuMemFreeAsync", p, w.a)
 
 
-def pool_memory_freed_under_use(w: World) -> None:
-    p = int(call("cuMemAllocAsync", 512, w.a))
-    w.order(w.a, w.b)
-    w.kernels("memx_touch", w.b, p, 512, 1)
-    sim.hold(w.b)
-    call("cuMemFreeAsync", p, w.a)
-    sim.release(w.b)
-
-
 RACES = [
     both_write, read_then_write, write_then_read, host_waits_for_another, last_byte_overlaps, event_before_the_work,
     wait_after_the_work, third_stream_the_wrong_way, legacy_against_nonblocking, two_blocking,
     per_thread_against_blocking, threads_with_their_own_default, through_an_alias, copy_of_what_is_written,
     synchronous_copy_of_what_is_written, fill_of_what_is_read, fill_then_nonblocking, rows_that_touch,
     atomics_against_a_read, seen_in_memory_only, event_wait_covers_only_its_past, context_event_too_early,
-    destroyed_stream, gathered, pool_memory_used_elsewhere, pool_memory_freed_under_use,
+    destroyed_stream, gathered, pool_memory_used_elsewhere,
 ]  # fmt: skip
 TWINS = [
     ordered_writes, both_read, host_waits_between, neighbours, event_recorded_again, through_a_third_stream,

@@ -79,25 +79,37 @@ def pool_memory_freed_without_a_wait(w: World) -> None:
     call("cuMemFree", p)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [unmapped_while_used, unmapped_after_another_wait, unmapped_after_an_early_event, access_taken_under_use,
-     pool_memory_freed_without_a_wait],
-    ids=lambda case: case.__name__,
-)  # fmt: skip
+def pool_memory_freed_on_another_stream(w: World) -> None:
+    p = int(call("cuMemAllocAsync", 512, w.a))
+    w.order(w.a, w.b)
+    w.kernels("memx_touch", w.b, p, 512, 1)
+    call("cuMemFreeAsync", p, w.a)
+
+
+TAKEN = {
+    unmapped_while_used: "unmap-under-use cuMemUnmap -1",
+    unmapped_after_another_wait: "unmap-under-use cuMemUnmap -1",
+    unmapped_after_an_early_event: "unmap-under-use cuMemUnmap -1",
+    access_taken_under_use: "unmap-under-use cuMemSetAccess -1",
+    pool_memory_freed_without_a_wait: "unmap-under-use cuMemFree -1",
+    pool_memory_freed_on_another_stream: "race cuMemFreeAsync 1",
+}
+
+
+@pytest.mark.parametrize("case", TAKEN, ids=lambda case: case.__name__)
 def test_taking_memory_from_work_is_found(case: Case) -> None:
     """In a process of its own: the work that finds its memory gone fails the context."""
     out = isolated(
         f"""
 from sim.conftest import Streams
 from sim.test_sim_unmapping import *
-case, World = {case.__name__}, World
-with_range = Range((1, 1))
-case(World(Streams(), kernels, with_range))
-print(sim.race_count(), sim.races()[0]["kind"], sim.races()[0]["second"]["stream"], sim.races()[0]["first"]["name"])
+pages = Range((1, 1))
+{case.__name__}(World(Streams(), kernels, pages))
+(race,) = sim.races()
+print(race["kind"], race["second"]["name"], min(race["second"]["stream"], 1), race["first"]["name"])
 """
     )
-    assert out.startswith("1 unmap-under-use -1 ")
+    assert out.startswith(TAKEN[case])
 
 
 @pytest.mark.parametrize(
