@@ -31,7 +31,7 @@ CUresult info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CU
   CUresult error = CUDA_SUCCESS;
   Queue* queue = queue_of(stream, &error);
   if (!queue) return error;
-  if (const CUresult forbidden = forbid_legacy_in_capture(*queue)) return forbidden;
+  if (const CUresult forbidden = legacy_in_capture(*queue, false)) return forbidden;
   *status = status_of(*queue);
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     if (id) *id = 0;
