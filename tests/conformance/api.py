@@ -195,9 +195,7 @@ class Kernels:
     def __init__(self) -> None:
         ptx = (Path(memx.__file__).parent / "kernels.ptx").read_bytes()
         self._module = call("cuModuleLoadData", ptx + b"\0")
-        self._functions = {
-            name: call("cuModuleGetFunction", self._module, name.encode()) for name in _SIGNATURES
-        }
+        self._functions = {name: call("cuModuleGetFunction", self._module, name.encode()) for name in _SIGNATURES}
         scratch = int(call("cuMemAlloc", 256))
         self("memx_stamp", 0, scratch, 256, 0, 0)
         self("memx_verify", 0, scratch, 256, 0, 0, scratch)

@@ -46,9 +46,7 @@ class Device:
     autouse=True,
     params=["simulated", pytest.param("gpu", marks=pytest.mark.gpu)],
 )
-def device(
-    request: pytest.FixtureRequest, record_testsuite_property: Callable[[str, object], None]
-) -> Device:
+def device(request: pytest.FixtureRequest, record_testsuite_property: Callable[[str, object], None]) -> Device:
     """Device 0 of the driver that was asked for."""
     if request.param == "simulated":
         request.getfixturevalue("simulated")
@@ -58,9 +56,7 @@ def device(
         pytest.skip("there is no GPU")
     context = api.start()
     kinds = tuple(kind for kind in (HOST, HOST_NUMA) if _mappable(kind))
-    page = max(
-        int(call("cuMemGetAllocationGranularity", properties(kind), MINIMUM)) for kind in (DEVICE, *kinds)
-    )
+    page = max(int(call("cuMemGetAllocationGranularity", properties(kind), MINIMUM)) for kind in (DEVICE, *kinds))
     name = call("cuDeviceGetName", 64, 0).rstrip(b"\0").decode()
     record_testsuite_property("device", name)
     record_testsuite_property("driver", call("cuDriverGetVersion"))
@@ -110,7 +106,7 @@ def host_kind(device: Device, request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture(scope="session")
-def kernels(device: Device) -> Kernels:  # noqa: ARG001
+def kernels(device: Device) -> Kernels:
     return Kernels()
 
 

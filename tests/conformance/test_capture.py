@@ -167,9 +167,7 @@ def test_nothing_joins_a_capture_that_is_lost(stream: Any, memory: int) -> None:
 
 @pytest.mark.parametrize("question", ["cuEventQuery", "cuEventSynchronize"])
 @pytest.mark.parametrize("mode", [GLOBAL, RELAXED], ids=["global", "relaxed"])
-def test_an_event_of_a_capture_cannot_be_waited_for(
-    question: str, mode: Any, streams: Streams, stream: Any
-) -> None:
+def test_an_event_of_a_capture_cannot_be_waited_for(question: str, mode: Any, streams: Streams, stream: Any) -> None:
     """CUDA_ERROR_CAPTURED_EVENT: not on an event last recorded in a capturing stream, in any mode."""
     begin(stream, mode)
     event = streams.recorded(stream)
@@ -296,10 +294,8 @@ def allocate() -> str:
 @pytest.mark.parametrize("where", ["same", "other"])
 def test_unsafe_calls(device: Any, where: str, capture: Any, thread: Any, stream: Any) -> None:
     """cuThreadExchangeStreamCaptureMode: which calls a capture forbids, by its mode and the calling thread's."""
-    if where == "same":
-        forbidden = capture != RELAXED and thread != RELAXED
-    else:
-        forbidden = capture == GLOBAL and thread == GLOBAL
+    own = RELAXED not in (capture, thread)
+    forbidden = own if where == "same" else capture == thread == GLOBAL
     begin(stream, capture)
 
     def ask() -> str:
@@ -357,9 +353,7 @@ def test_other_streams_work_beside_a_capture(streams: Streams, stream: Any, memo
 
 
 @pytest.mark.parametrize("function", ["cuCtxRecordEvent", "cuCtxWaitEvent"])
-def test_a_context_with_a_capture_cannot_be_recorded(
-    function: str, device: Any, streams: Streams, stream: Any
-) -> None:
+def test_a_context_with_a_capture_cannot_be_recorded(function: str, device: Any, streams: Streams, stream: Any) -> None:
     """cuCtxRecordEvent, cuCtxWaitEvent: unsupported while a stream of the context captures, which is lost."""
     event = streams.event(DISABLE_TIMING)
     begin(stream, RELAXED)

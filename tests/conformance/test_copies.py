@@ -149,9 +149,7 @@ def plane(kind: Any, base: int, pitch: int, x: int, y: int, side: str, copy: dri
 @pytest.mark.parametrize("function", ["cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync"])
 @pytest.mark.parametrize("type_", [DEVICE_MEMORY, UNIFIED_MEMORY], ids=["device", "unified"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_dimensional_copies(
-    make: Callable[[str], Range], page: int, kind: str, type_: Any, function: str
-) -> None:
+def test_two_dimensional_copies(make: Callable[[str], Range], page: int, kind: str, type_: Any, function: str) -> None:
     """cuMemcpy2D: rows of a width, each side with a pitch and a first row and column of its own."""
     rng = np.random.default_rng(6)
     pitch, width, height, x, y = 512, 300, 3 * page // 512 - 3, 17, 2

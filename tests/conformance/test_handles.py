@@ -188,9 +188,7 @@ def test_no_handle_where_nothing_is_mapped(page: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", ["device", "host", "mixed"])
-def test_two_addresses_of_a_handle_are_one_memory(
-    page: int, host_kind: Any, kinds: str, kernels: Kernels
-) -> None:
+def test_two_addresses_of_a_handle_are_one_memory(page: int, host_kind: Any, kinds: str, kernels: Kernels) -> None:
     """cuMemMap: a handle may be mapped at several addresses, which then alias."""
     parts = {"device": [DEVICE], "host": [host_kind], "mixed": [DEVICE, host_kind]}[kinds]
     with Range(page, *((kind, 1) for kind in parts)) as a, Range(page, room=len(parts)) as b:

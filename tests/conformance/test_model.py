@@ -109,6 +109,4 @@ def machine(page: int) -> type[RuleBasedStateMachine]:
 
 def test_sequences_of_calls_answer_as_the_model_does(page: int) -> None:
     """cuMemMap, cuMemUnmap, cuMemSetAccess, cuMemGetAccess, cuMemRetainAllocationHandle, cuMemGetAddressRange."""
-    run_state_machine_as_test(
-        machine(page), settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
-    )
+    run_state_machine_as_test(machine(page), settings=settings(max_examples=60, stateful_step_count=40, deadline=None))

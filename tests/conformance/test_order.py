@@ -167,7 +167,9 @@ def test_waiting_for_a_stream_is_not_waiting_for_others(streams: Streams, flags:
         assert code("cuStreamQuery", a) == "NOT_READY"
 
 
-@pytest.mark.parametrize("kinds", [("nonblocking", "nonblocking"), ("nonblocking", "legacy"), ("blocking", "nonblocking")])
+@pytest.mark.parametrize(
+    "kinds", [("nonblocking", "nonblocking"), ("nonblocking", "legacy"), ("blocking", "nonblocking")]
+)
 def test_an_event_orders_streams(kinds: tuple[str, str], streams: Streams, flags: Flags) -> None:
     """cuStreamWaitEvent: all future work of the stream waits for the work that the event captured."""
     a, b = (make(streams, kind) for kind in kinds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from .api import DEVICE, REFUSED, Range, call, code
@@ -28,7 +30,7 @@ def test_reservations_do_not_overlap(page: int) -> None:
     """cuMemAddressReserve: each range is its holder's alone."""
     sizes = [(1 + 7 * i % 5) * page for i in range(20)]
     ranges = sorted((int(call("cuMemAddressReserve", size, 0, 0, 0)), size) for size in sizes)
-    assert all(a + size <= b for (a, size), (b, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(ranges))
     for va, size in ranges:
         call("cuMemAddressFree", va, size)
 
