@@ -14,21 +14,18 @@ namespace {
 class Gaps {
  public:
   Bytes take(Bytes size, Bytes alignment) {
-    // A gap of size + alignment - 1 holds the buffer for sure, a smaller one perhaps: look at a few.
-    int looked = 0;
-    for (auto it = by_size_.lower_bound({size, 0}); it != by_size_.end(); ++it) {
+    // A gap of size + alignment - 1 holds the buffer for sure, a smaller one perhaps: look at a few of those.
+    auto it = by_size_.lower_bound({size, 0});
+    for (int looked = 0; it != by_size_.end() && !holds(*it, size, alignment); ++looked) {
+      it = looked < kLooks ? std::next(it) : by_size_.lower_bound({size + alignment - 1, 0});
+    }
+    if (it != by_size_.end()) {
       const auto [length, begin] = *it;
       const Bytes offset = align_up(begin, alignment);
-      if (offset + size <= begin + length) {
-        remove(begin, length);
-        add(begin, offset - begin);
-        add(offset + size, begin + length - offset - size);
-        return offset;
-      }
-      if (++looked == 8) {
-        looked = -1'000'000;
-        it = std::prev(by_size_.lower_bound({size + alignment - 1, 0}));
-      }
+      remove(begin, length);
+      add(begin, offset - begin);
+      add(offset + size, begin + length - offset - size);
+      return offset;
     }
     const Bytes offset = align_up(top_, alignment);
     add(top_, offset - top_);
@@ -59,6 +56,12 @@ class Gaps {
 
  private:
   using ByBegin = std::map<Bytes, Bytes>;
+  using Gap = std::pair<Bytes, Bytes>;  // length and begin
+  static constexpr int kLooks = 8;
+
+  static bool holds(const Gap& gap, Bytes size, Bytes alignment) {
+    return align_up(gap.second, alignment) + size <= gap.second + gap.first;
+  }
 
   void add(Bytes begin, Bytes length) {
     if (length == 0) return;
@@ -75,13 +78,13 @@ class Gaps {
   }
 
   ByBegin by_begin_;
-  std::set<std::pair<Bytes, Bytes>> by_size_;
+  std::set<Gap> by_size_;
   Bytes top_ = 0;
 };
 
 }  // namespace
 
-Offsets place_by_arrival(const Problem& problem) {
+Offsets place_by_arrival(const Problem& problem, const Stop& stop) {
   const std::size_t n = problem.count();
   std::vector<Index> by_end(problem.by_start);
   std::stable_sort(by_end.begin(), by_end.end(), [&](Index a, Index b) { return problem.last[a] < problem.last[b]; });
@@ -89,7 +92,7 @@ Offsets place_by_arrival(const Problem& problem) {
   Offsets result{std::vector<Bytes>(n, 0), 0, {}};
   Gaps gaps;
   std::size_t dead = 0;
-  for (std::size_t r = 0; r < n;) {
+  for (std::size_t r = 0; r < n && !stop.cancelled();) {
     const Index section = problem.first[problem.by_start[r]];
     for (; dead < n && problem.last[by_end[dead]] < section; ++dead) {
       gaps.give(result.at[by_end[dead]], problem.size[by_end[dead]]);

@@ -3,8 +3,10 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <new>
+#include <optional>
 
 #include "greedy.h"
 #include "genetic.h"
@@ -12,6 +14,7 @@
 #include "portfolio.h"
 #include "problem.h"
 #include "stop.h"
+#include "worker.h"
 
 namespace nb = nanobind;
 
@@ -28,27 +31,31 @@ using Column = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::de
 
 std::span<const std::int64_t> view(const Column& column) { return {column.data(), column.shape(0)}; }
 
-bool python_signal() {
-  nb::gil_scoped_acquire gil;
-  return PyErr_CheckSignals() != 0;
-}
-
 nb::object as_array(std::vector<Bytes>&& values) {
   auto* owned = new std::vector<Bytes>(std::move(values));
   nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<Bytes>*>(p); });
   return nb::cast(nb::ndarray<nb::numpy, Bytes, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
 }
 
-// Runs work without the GIL; a signal that Python raised meanwhile comes out as its exception.
+// Runs work without the GIL, and looks out for signals meanwhile: Python's handler may raise.
 template <class Work>
 auto run(double seconds, Work&& work) {
-  Stop stop(seconds, python_signal);
-  auto result = [&] {
-    nb::gil_scoped_release released;
-    return work(stop);
-  }();
-  if (stop.signalled()) throw nb::python_error();
-  return result;
+  std::atomic<bool> cancelled = false;
+  Stop stop(seconds, cancelled);
+  std::optional<decltype(work(stop))> result;
+  {
+    Worker worker([&] { result = work(stop); });
+    for (bool done = false; !done;) {
+      {
+        nb::gil_scoped_release released;
+        done = worker.wait_for(std::chrono::milliseconds(cancelled ? 1000 : 20));
+      }
+      if (!done && !cancelled && PyErr_CheckSignals() != 0) cancelled = true;
+    }
+    if (!cancelled) worker.rethrow();
+  }
+  if (cancelled) throw nb::python_error();
+  return std::move(*result);
 }
 
 void make(Problem* self, const Column& lower, const Column& upper, const Column& size, const Column& alignment,

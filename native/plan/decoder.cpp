@@ -6,10 +6,11 @@ namespace memx::plan {
 
 Decoder::Decoder(const Model& model) : model_(model), state_(model, kNever), choose_(model) {}
 
-Bytes Decoder::decode(const std::vector<double>& priority, Tie tie) {
+Bytes Decoder::decode(const std::vector<double>& priority, Tie tie, Stop& stop) {
   state_.reset();
   state_.start();
   for (std::size_t left = model_.count(); left > 0;) {
+    if (stop()) return kNever;
     const Index section = choose_(state_, tie, 0, model_.sections - 1);
     const Units floor = state_.floor(section);
     Index chosen = -1;

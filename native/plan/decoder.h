@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "choose.h"
+#include "stop.h"
 
 namespace memx::plan {
 
@@ -12,8 +13,8 @@ class Decoder {
   explicit Decoder(const Model& model);
 
   // In the lowest section the candidate with the highest priority, while there is one; else the floor rises
-  // to the next least offset. Returns the height.
-  Bytes decode(const std::vector<double>& priority, Tie tie);
+  // to the next least offset. Returns the height; kNever if stopped.
+  Bytes decode(const std::vector<double>& priority, Tie tie, Stop& stop);
 
   Units offset(Index b) const { return state_.offset(b); }
   // How much of the sections ends above `height`: a finer measure than the height itself.

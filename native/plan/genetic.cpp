@@ -36,7 +36,7 @@ void Genetic::evolve(Offsets& best, Bytes goal, std::int64_t placements, Stop& s
                          [](const Individual& a, const Individual& b) { return a.cost < b.cost; });
         return;
       }
-      evaluate(population_[i], best, goal);
+      evaluate(population_[i], best, goal, stop);
       placements -= n;
     }
     std::stable_sort(population_.begin(), population_.end(),
@@ -89,8 +89,8 @@ void Genetic::found() {
   while (population_.size() < kPopulation) population_.push_back(random_individual());
 }
 
-void Genetic::evaluate(Individual& individual, Offsets& best, Bytes goal) {
-  const Bytes height = decoder_.decode(individual.keys, tie_of(individual.keys.back()));
+void Genetic::evaluate(Individual& individual, Offsets& best, Bytes goal, Stop& stop) {
+  const Bytes height = decoder_.decode(individual.keys, tie_of(individual.keys.back()), stop);
   individual.cost = static_cast<double>(height) + decoder_.share_above(goal);
   if (height >= best.height) return;
   best = {std::vector<Bytes>(problem_.count()), height, "genetic"};

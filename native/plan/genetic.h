@@ -30,7 +30,7 @@ class Genetic {
   };
 
   void found();
-  void evaluate(Individual& individual, Offsets& best, Bytes goal);
+  void evaluate(Individual& individual, Offsets& best, Bytes goal, Stop& stop);
   Individual random_individual();
   Individual child(const Individual& better, const Individual& other);
 

@@ -186,12 +186,12 @@ Offsets greedy(const Problem& problem, Bytes capacity, Stop& stop) {
     }
   };
   if (problem.any_fixed) {
-    Stop never(1e8, [&] { return stop.now() && stop.signalled(); });
+    Stop never(1e8, stop.cancelled_flag());
     auto placed = place_in_order(problem, ordered(problem, Order::kSize), Fit::kFirst, never);
     if (!placed) return best;
     offer(std::move(*placed), "greedy size first-fit");
   } else {
-    offer(place_by_arrival(problem), "greedy start best-fit");
+    offer(place_by_arrival(problem, stop), "greedy start best-fit");
   }
   for (const Order order : {Order::kSize, Order::kArea, Order::kLength, Order::kStart}) {
     const std::vector<Index> sequence = ordered(problem, order);

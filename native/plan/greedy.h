@@ -27,8 +27,8 @@ std::optional<Offsets> place_in_order(const Problem& problem, const std::vector<
                                       Stop& stop);
 
 // What an allocator would do online, best fit by size with coalescing: O(n log n) whatever the lifetimes.
-// Not for problems with fixed offsets.
-Offsets place_by_arrival(const Problem& problem);
+// Not for problems with fixed offsets. Goes on past the deadline; half done if cancelled.
+Offsets place_by_arrival(const Problem& problem, const Stop& stop);
 
 // The best of several orders and fits; ends early at the bound or, if it is not negative, within `capacity`.
 // The first layout is always completed, the others while time lasts. An empty name: fixed buffers collide.

@@ -7,6 +7,7 @@ namespace memx::plan {
 namespace {
 
 constexpr std::int64_t kMostPairs = 4'000'000;
+constexpr std::int64_t kMostSteps = 50'000'000;  // a descent looks at all sections for each buffer
 
 Bytes common_unit(const Problem& problem) {
   Bytes of_alignments = 0;
@@ -28,7 +29,8 @@ Bytes common_unit(const Problem& problem) {
 bool Model::affordable(const Problem& problem) {
   std::int64_t covered = 0;
   for (std::size_t b = 0; b < problem.count(); ++b) covered += problem.last[b] - problem.first[b] + 1;
-  return problem.pairs <= kMostPairs && covered <= kMostPairs;
+  const auto steps = static_cast<std::int64_t>(problem.count()) * problem.sections;
+  return steps <= kMostSteps && problem.pairs <= kMostPairs && covered <= kMostPairs;
 }
 
 Model::Model(const Problem& problem)

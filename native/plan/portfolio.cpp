@@ -58,13 +58,34 @@ void Portfolio::suggest(std::vector<double> priority) {
   keys_.push_back(std::move(priority));
 }
 
+template <class Placed>
+void Portfolio::accept(const Placed& placed, const char* how, Improved& improved) const {
+  Offsets found{std::vector<Bytes>(problem_.count()), 0, how};
+  for (std::size_t b = 0; b < model_.count(); ++b) {
+    const Index o = model_.original[b];
+    found.at[o] = placed.offset(static_cast<Index>(b)) * model_.unit;
+    found.height = std::max(found.height, found.at[o] + problem_.size[o]);
+  }
+  if (found.height < improved.best.height) improved.best = std::move(found);
+}
+
 bool Portfolio::improve(Improved& improved, Bytes capacity, Bytes tolerance, int rounds, Stop& stop) {
+  if (runs_ == 0) dive(improved, capacity < 0 ? improved.bound + tolerance : capacity, stop);
   for (; rounds > 0; --rounds, ++rounds_done_) {
     const bool done = capacity >= 0 ? fit(improved, capacity, stop) : minimise(improved, tolerance, stop);
     if (done) return true;
     if (stop.now()) return false;
   }
   return false;
+}
+
+// One descent by each recipe: cheap, and often better than greedy.
+void Portfolio::dive(Improved& improved, Bytes goal, Stop& stop) {
+  Decoder decoder(model_);
+  for (const Recipe& recipe : kRecipes) {
+    if (improved.best.height <= goal || decoder.decode(keys_[recipe.key], recipe.tie, stop) == kNever) return;
+    accept(decoder, "lowest section", improved);
+  }
 }
 
 bool Portfolio::fit(Improved& improved, Bytes capacity, Stop& stop) {
@@ -104,14 +125,14 @@ Outcome Portfolio::attempt(Bytes target, Improved& improved, Stop& stop) {
     next_priority();
     const Outcome outcome = search.run(priority_, tie_, shortest * luby(run), stop);
     nodes -= search.nodes();
-    if (outcome == Outcome::kFound) accept(search, improved);
+    if (outcome == Outcome::kFound) accept(search, "tree search", improved);
     if (outcome != Outcome::kLimit) return outcome;
   }
   return Outcome::kLimit;
 }
 
 std::int64_t Portfolio::round_nodes() const {
-  const std::int64_t first = std::max<std::int64_t>(kRoundNodes, 100 * static_cast<std::int64_t>(model_.count()));
+  const std::int64_t first = std::max<std::int64_t>(kRoundNodes, 20 * static_cast<std::int64_t>(model_.count()));
   return first << std::min(2 * rounds_done_, 24);
 }
 
@@ -123,23 +144,13 @@ bool Portfolio::prove(Bytes target, Stop& stop) {
 
 void Portfolio::next_priority() {
   const std::size_t suggested = keys_.size() - kBaseKeys;
-  double noise = kNoise[random_.below(std::size(kNoise))];
+  const double noise = kNoise[random_.below(std::size(kNoise))];
   const Recipe recipe = kRecipes[random_.below(std::size(kRecipes))];
   std::size_t key = static_cast<std::size_t>(recipe.key);
   tie_ = recipe.tie;
   if (suggested > 0 && random_.below(8) == 0) key = kBaseKeys + random_.below(suggested);
-  if (runs_++ == 0) noise = 0;
+  ++runs_;
   for (std::size_t b = 0; b < priority_.size(); ++b) priority_[b] = keys_[key][b] + noise * random_.normal();
-}
-
-void Portfolio::accept(const TreeSearch& search, Improved& improved) const {
-  Offsets found{std::vector<Bytes>(problem_.count()), 0, "tree search"};
-  for (std::size_t b = 0; b < model_.count(); ++b) {
-    const Index o = model_.original[b];
-    found.at[o] = search.offset(static_cast<Index>(b)) * model_.unit;
-    found.height = std::max(found.height, found.at[o] + problem_.size[o]);
-  }
-  if (found.height < improved.best.height) improved.best = std::move(found);
 }
 
 }  // namespace memx::plan

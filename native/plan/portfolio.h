@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "decoder.h"
 #include "greedy.h"
 #include "random.h"
 #include "search.h"
@@ -28,13 +29,15 @@ class Portfolio {
   bool improve(Improved& improved, Bytes capacity, Bytes tolerance, int rounds, Stop& stop);
 
  private:
+  void dive(Improved& improved, Bytes goal, Stop& stop);
   bool fit(Improved& improved, Bytes capacity, Stop& stop);
   bool minimise(Improved& improved, Bytes tolerance, Stop& stop);
   Outcome attempt(Bytes target, Improved& improved, Stop& stop);
   bool prove(Bytes target, Stop& stop);
   std::int64_t round_nodes() const;
   void next_priority();
-  void accept(const TreeSearch& search, Improved& improved) const;
+  template <class Placed>
+  void accept(const Placed& placed, const char* how, Improved& improved) const;
 
   const Problem& problem_;
   const Model& model_;

@@ -1,8 +1,8 @@
-// When to stop: a deadline, or a signal that Python wants to raise.
+// When to stop: at a deadline, or when somebody outside says so.
 #pragma once
 
+#include <atomic>
 #include <chrono>
-#include <functional>
 
 namespace memx::plan {
 
@@ -10,36 +10,23 @@ class Stop {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `interrupted` is asked about every 50 ms whether somebody wants the work to end.
-  Stop(double seconds, std::function<bool()> interrupted)
-      : start_(Clock::now()), asked_(start_), interrupted_(std::move(interrupted)) {
-    const double bounded = seconds < 0 ? 0 : (seconds > 1e8 ? 1e8 : seconds);
-    deadline_ = start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded));
+  Stop(double seconds, const std::atomic<bool>& cancelled) : cancelled_(cancelled) {
+    const double bounded = seconds > 0 ? (seconds < 1e8 ? seconds : 1e8) : 0;
+    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded));
   }
 
   // Cheap enough for inner loops: looks at the clock once in 64 calls.
   bool operator()() { return stopped_ || ((++calls_ & 63) == 0 && now()); }
+  bool now() { return stopped_ = stopped_ || cancelled() || Clock::now() >= deadline_; }
 
-  bool now() {
-    if (stopped_) return true;
-    const auto t = Clock::now();
-    if (t - asked_ >= std::chrono::milliseconds(50)) {
-      asked_ = t;
-      if (interrupted_ && interrupted_()) signalled_ = stopped_ = true;
-    }
-    if (t >= deadline_) stopped_ = true;
-    return stopped_;
-  }
-
-  bool signalled() const { return signalled_; }
-  double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  const std::atomic<bool>& cancelled_flag() const { return cancelled_; }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
-  Clock::time_point start_, asked_, deadline_;
-  std::function<bool()> interrupted_;
+  Clock::time_point deadline_;
+  const std::atomic<bool>& cancelled_;
   unsigned calls_ = 0;
   bool stopped_ = false;
-  bool signalled_ = false;
 };
 
 }  // namespace memx::plan
