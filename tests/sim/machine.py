@@ -177,7 +177,7 @@ def isolated(script: str, *, start: bool = True, timeout: float = 60, **options:
         timeout=timeout,
         check=False,
         cwd=root,
-        env={"PYTHONPATH": f"{root}:{root / 'tests'}", "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": f"{root}:{Path(__file__).parents[1]}", "PATH": "/usr/bin:/bin"},
     )
     assert result.returncode == 0, result.stderr + result.stdout
     assert result.stderr == ""

@@ -143,6 +143,32 @@ print(find(b"cuMemAlloc", 3020)[0] == find(b"cuMemAlloc", 13000)[0])
     assert out == "(None, 1) (None, 2) (None, 1)\nTrue\n"
 
 
+def test_an_older_driver_lacks_what_came_later() -> None:
+    out = isolated(
+        _FORMS
+        + """
+print(find(b"cuCtxRecordEvent", 13000), find(b"cuMemCreate", 13000)[1], find(b"cuStreamGetId", 13000)[1])
+print(find(b"cuCtxCreate", 13000)[0] == find(b"cuCtxCreate", 11040)[0])
+print(lib.cuCtxRecordEvent(None, None), call("cuDriverGetVersion"))
+""",
+        driver_version=12040,
+    )
+    assert out == "(None, 1) 0 0\nTrue\n801 12040\n"
+
+
+def test_host_functions_may_not_call_the_driver() -> None:
+    out = isolated(
+        """
+from sim.world import host_function
+seen = []
+call("cuLaunchHostFunc", 0, *host_function(lambda: seen.append(code("cuMemAlloc", 8))))
+call("cuCtxSynchronize")
+print(seen, code("cuMemAlloc", 8))
+"""
+    )
+    assert out == "['NOT_PERMITTED'] SUCCESS\n"
+
+
 def test_per_thread_forms_use_the_threads_own_default_stream() -> None:
     out = isolated(
         _FORMS

@@ -22,7 +22,8 @@ typedef struct memxsim_config {
   uint32_t accounting_only;  // 1: no mappings and no contents, for runs with very many pages
   uint64_t seed;             // for probabilistic fault injection
   uint32_t host_mappable;    // 0: cuMemCreate at a host location reports NOT_SUPPORTED, as older drivers do
-  uint32_t driver_version;   // what cuDriverGetVersion says, e.g. 13000; 0: the newest simulated
+  uint32_t driver_version;   // what cuDriverGetVersion says, e.g. 12040; 0: the newest simulated. Functions that
+                             // came later are not found by cuGetProcAddress and answer NOT_SUPPORTED
 } memxsim_config;
 
 // Returns 0, or a CUresult: INVALID_VALUE for a bad configuration, ALREADY_MAPPED once cuInit has run.

@@ -9,12 +9,17 @@
 
 #include "json.h"
 #include "state.h"
+#include "versions.h"
 
 namespace memxsim {
 
 std::atomic<bool> g_initialised{false};
 std::atomic<bool> g_exiting{false};
 std::atomic<bool> g_forked{false};
+std::atomic<int> g_version{kNewestVersion};
+constinit thread_local bool t_in_host_function = false;
+
+Function::Function(const char* base_name) : name(base_name), since(introduced_in(base_name)) {}
 
 namespace {
 
@@ -165,6 +170,8 @@ CUresult enter(Function& function, Needs needs) {
       return code;
     }
   }
+  if (t_in_host_function) return CUDA_ERROR_NOT_PERMITTED;
+  if (function.since > g_version.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
   if (needs == Needs::init && !g_initialised.load(std::memory_order_acquire)) return CUDA_ERROR_NOT_INITIALIZED;
   return CUDA_SUCCESS;
 }

@@ -11,8 +11,9 @@
 namespace memxsim {
 
 struct Function {
-  explicit Function(const char* base_name) : name(base_name) {}
+  explicit Function(const char* base_name);
   const std::string name;
+  const int since;  // the driver version that brought it
   std::atomic<uint64_t> calls{0};
   std::atomic<bool> fault_armed{false};
 };
@@ -40,6 +41,8 @@ void reset_counts();
 extern std::atomic<bool> g_initialised;
 extern std::atomic<bool> g_exiting;
 extern std::atomic<bool> g_forked;
+extern std::atomic<int> g_version;  // what the driver says that it is
+extern constinit thread_local bool t_in_host_function;
 
 }  // namespace memxsim
 

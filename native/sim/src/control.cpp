@@ -7,13 +7,13 @@
 
 #include "context.h"
 #include "json.h"
+#include "versions.h"
 
 using namespace memxsim;
 
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint32_t kNewestVersion = 13000;
 
 const memxsim_config& defaults() {
   static const memxsim_config config{8 * kGiB, 16 * kGiB, 2 << 20, 1, 0, 0, 1, 0};
@@ -94,8 +94,7 @@ CUresult CUDAAPI cuInit(unsigned int flags) {
 CUresult CUDAAPI cuDriverGetVersion(int* version) {
   ENTER_ANY(cuDriverGetVersion);
   if (!version) return CUDA_ERROR_INVALID_VALUE;
-  const Lock lock(driver().lock);
-  *version = static_cast<int>(driver().config.driver_version ? driver().config.driver_version : kNewestVersion);
+  *version = g_version;
   return CUDA_SUCCESS;
 }
 
@@ -104,6 +103,7 @@ int memxsim_configure(const memxsim_config* config) {
   const Lock lock(driver().lock);
   if (g_initialised) return CUDA_ERROR_ALREADY_MAPPED;
   driver().config = *config;
+  g_version = config->driver_version ? static_cast<int>(config->driver_version) : kNewestVersion;
   g_configured = true;
   return CUDA_SUCCESS;
 }

@@ -1,12 +1,14 @@
 // cuGetProcAddress: base names, the version of the interface that the caller was built for, and the form of the
 // default stream that it wants.
-#include <cstring>
+#include <algorithm>
+#include <climits>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "context.h"
 #include "unsupported.h"
+#include "versions.h"
 
 using namespace memxsim;
 
@@ -276,9 +278,13 @@ CUresult look_up(const char* symbol, void** out, int version, cuuint64_t flags, 
   };
   const auto found = table().find(symbol);
   if (found == table().end()) return answer(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, CUDA_ERROR_NOT_FOUND);
+  // An older driver lacks newer interfaces; the newest simulated has all, later ones than its number too.
+  const int have = g_version < kNewestVersion ? g_version.load() : INT_MAX;
+  if (introduced_in(symbol) > have) return answer(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, CUDA_ERROR_NOT_FOUND);
+  const int limit = std::min(version, have);
   const Form* best = nullptr;
   for (const Form& form : found->second)
-    if (form.since <= version && (!best || form.since >= best->since)) best = &form;
+    if (form.since <= limit && (!best || form.since >= best->since)) best = &form;
   if (!best) return answer(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, CUDA_ERROR_NOT_FOUND);
   *out = per_thread && best->per_thread ? best->per_thread : best->legacy;
   return answer(CU_GET_PROC_ADDRESS_SUCCESS, CUDA_SUCCESS);

@@ -201,6 +201,7 @@ void* worker(void*) {
 // Host functions run here, one at a time, in no thread that kernels need. No exception may pass, but a thread
 // may be ended inside one (an interpreter that is finalising does so): nothing here is unwound by a handler.
 void* caller(void*) {
+  t_in_host_function = true;
   Scheduler& s = scheduler();
   Lock lock(driver().lock);
   while (!g_exiting.load(std::memory_order_relaxed)) {

@@ -36,6 +36,17 @@ int main() {
   time("touch kernel and synchronise", 100000, [&](int) { kernels.touch_on(stream, memory, 4096, 1); sync(); });
   time("event record and query", 200000, [&](int) { CHECK(cuEventRecord(event, stream)); (void)cuEventQuery(event); }, sync);
   time("event query, complete", 1000000, [&](int) { CHECK(cuEventQuery(event)); });
+  CUstream other = nullptr;
+  CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  time("touch on two streams with events between", 200000, [&](int i) {
+    CUstream a = i % 2 ? stream : other, b = i % 2 ? other : stream;
+    kernels.touch_on(a, memory, 4096, 1);
+    CHECK(cuEventRecord(event, a));
+    CHECK(cuStreamWaitEvent(b, event, 0));
+  }, [&] { CHECK(cuCtxSynchronize()); });
+  time("a million small blocks of 64 MiB", 1000000, [&](int i) {
+    kernels.touch_on(stream, memory + (uint64_t(i) * 7919 % 131072) * 512, 512, i % 3 == 0);
+  }, sync);
   unsigned long long id = 0;
   time("stream id", 1000000, [&](int) { CHECK(cuStreamGetId(stream, &id)); });
   time("stamp 64 MiB", 20, [&](int) { kernels.stamp_on(stream, memory, 64 << 20, 1); }, sync);
