@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -248,10 +249,23 @@ def test_the_collector_may_run_inside_an_allocation(kernels: Kernels, oracle: No
 SIMULATE = f"import memx, gc, os; memx.simulate(memory='16MiB', host_memory='16MiB', page={PAGE})\n"
 
 
-def run(code: str) -> subprocess.CompletedProcess[str]:
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with the memx of this one and no driver yet."""
+    environment = {k: v for k, v in os.environ.items() if k != "MEMX_SIMULATE"}
+    package = Path(memx.__file__).parent
     return subprocess.run(
-        [sys.executable, "-c", SIMULATE + code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=package / "data",
+        env={**environment, "PYTHONPATH": str(package.parent)},
     )
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return python(SIMULATE + code)
 
 
 @pytest.mark.parametrize("order", ["del mr, live", "del live, mr", "cycle = [mr, live]; cycle.append(cycle)", "pass"])
@@ -292,9 +306,7 @@ def test_a_child_after_fork_is_told_and_the_parent_goes_on() -> None:
 
 
 def test_no_driver_names_the_way_out() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "MEMX_SIMULATE"}
-    code = "import memx; memx.MemoryResource(0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    done = python("import memx; memx.MemoryResource(0)")
     if done.returncode == 0:
         pytest.skip("there is a driver")
     assert "memx.errors.DriverError: no CUDA driver" in done.stderr
@@ -302,8 +314,7 @@ def test_no_driver_names_the_way_out() -> None:
 
 
 def test_a_driver_too_old_is_named() -> None:
-    code = "import memx; memx.simulate(driver_version=11080); memx.MemoryResource(0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("import memx; memx.simulate(driver_version=11080); memx.MemoryResource(0)")
     assert "memx.errors.DriverError: the CUDA driver is too old: it speaks CUDA 11.8" in done.stderr
 
 

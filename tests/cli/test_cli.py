@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+import memx as package
+
 CASES = Path(__file__).parent.parent / "cases" / "data"
-ROOT = Path(__file__).parent.parent.parent
+PACKAGE = Path(package.__file__).parent
 
 RESULT_KEYS = {
     "allocator": str,
@@ -34,10 +36,10 @@ RESULT_KEYS = {
 
 
 def memx(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **extra}
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "COLUMNS": "100", **extra}
     return subprocess.run(
         [sys.executable, "-m", "memx", *map(str, arguments)],
-        capture_output=True, text=True, env=environment, cwd=cwd, check=False, timeout=110,
+        capture_output=True, text=True, env=environment, cwd=cwd or PACKAGE / "data", check=False, timeout=110,
     )  # fmt: skip
 
 
@@ -50,7 +52,8 @@ def test_help_is_quick_and_names_the_commands() -> None:
     code = "import sys\nfrom memx.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
     run = subprocess.run(
         [sys.executable, "-c", code],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True,
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        cwd=PACKAGE / "data", check=True,
     )  # fmt: skip
     assert "replay" in run.stdout
     assert "demo" in run.stdout

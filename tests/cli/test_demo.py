@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+import memx
+
+ROOT = Path(memx.__file__).parents[1]
 BLOCK_MATPLOTLIB = "import sys; sys.modules['matplotlib'] = None; from memx.cli import main; main(sys.argv[1:])"
 
 
