@@ -31,7 +31,8 @@ __all__ = ["plan"]
 )
 @click.option("--time-limit", type=click.FloatRange(min=0), default=10.0, show_default=True, help="Seconds.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the search.")
-@click.option("--align", callback=size, help="Align every offset at least to this. [default: traces 512]")
+@click.option("--align", callback=size, help="Align every offset at least to this. [default: 512, CSV 1]")
+@click.option("--device", type=click.IntRange(min=0), help="Which device of a snapshot of several.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write the plan: NAME.json or NAME.csv.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the layout: png, svg or pdf.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -43,17 +44,18 @@ def plan(
     time_limit: float,
     seed: int,
     align: str | None,
+    device: int | None,
     output: Path | None,
     plot: Path | None,
     as_json: bool,
 ) -> int:
     """Compute offsets for the buffers of FILE so that none overlap while alive.
 
-    FILE is a CSV of id,lower,upper,size (and alignment, offset) or a memx trace. Status 1: the layout does
-    not fit the capacity, and no plan is written.
+    FILE is a CSV of id,lower,upper,size (and alignment, offset) a memx trace or a PyTorch memory
+    snapshot. Status 1: the layout does not fit the capacity, and no plan is written.
     """
     _check_names(output, plot)
-    buffers, source = read_buffers(file, as_bytes(align))
+    buffers, source = read_buffers(file, as_bytes(align), device)
     limit = as_bytes(capacity, source.page)
     with Console(stderr=True).status(f"laying out {len(buffers):,} buffers"):
         result = layout(buffers, limit, time_limit, seed, method=method)

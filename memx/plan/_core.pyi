@@ -39,7 +39,5 @@ def search(
     the genetic algorithm finds good is tried too, after a while.
     """
 
-def genetic(
-    problem: Problem, start: Column, capacity: int, seed: int, seconds: float
-) -> tuple[Column, int, str, int]:
+def genetic(problem: Problem, start: Column, capacity: int, seed: int, seconds: float) -> tuple[Column, int, str, int]:
     """As `search`, by the genetic algorithm alone."""

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 
 from ..errors import PlanError
+from ..trace import read
 from .buffers import Buffers
+from .lifetimes import TRACE_ALIGNMENT, trace_buffers
+from .snapshots import read_snapshot
 from .tables import read_csv
 
 __all__ = ["Source", "read_buffers"]
 
+_PICKLED = b"\x80"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -25,7 +29,7 @@ class Source:
     sha256 : str
         Of the file's bytes.
     kind : str
-        ``"csv"`` or ``"trace"``.
+        ``"csv"``, ``"trace"`` or ``"snapshot"``.
     page : int or None
         Bytes of a page, where the file says.
     """
@@ -36,14 +40,18 @@ class Source:
     page: int | None = None
 
 
-def read_buffers(path: str | PathLike[str], alignment: int | None = None) -> tuple[Buffers, Source]:
-    """Read a layout problem from minimalloc's CSV or a memx trace.
+def read_buffers(
+    path: str | PathLike[str], alignment: int | None = None, device: int | None = None
+) -> tuple[Buffers, Source]:
+    """Read a layout problem from minimalloc's CSV, a memx trace or a PyTorch memory snapshot.
 
     Parameters
     ----------
     path : path
     alignment : int, optional
-        Bytes to which every offset is aligned at least; None: 512 for traces, what the file says for CSV.
+        Bytes to which every offset is aligned at least; None: what the file says for CSV, 512 for others.
+    device : int, optional
+        Which device of a snapshot; needed where several have a history.
 
     Raises
     ------
@@ -64,11 +72,11 @@ def read_buffers(path: str | PathLike[str], alignment: int | None = None) -> tup
         raise PlanError(f"{name}: {error.strerror}") from None
     sha256 = digest.hexdigest()
     if head.startswith(_COMPRESSED) or head.lstrip().startswith(b"{"):
-        from ..trace import read
-        from .lifetimes import TRACE_ALIGNMENT, trace_buffers
-
         trace = read(name)
         buffers = trace_buffers(trace, TRACE_ALIGNMENT if alignment is None else alignment)
         return buffers, Source(name, sha256, "trace", trace.page)
+    if head.startswith(_PICKLED):
+        buffers = read_snapshot(name, device, TRACE_ALIGNMENT if alignment is None else alignment)
+        return buffers, Source(name, sha256, "snapshot")
     buffers = read_csv(name)
     return (buffers if alignment is None else buffers.aligned(alignment)), Source(name, sha256, "csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ from ..trace import Trace
 from ..trace import events as ev
 from .buffers import Buffers
 
-__all__ = ["TRACE_ALIGNMENT", "trace_buffers"]
+__all__ = ["TRACE_ALIGNMENT", "buffers_of", "trace_buffers"]
 
 TRACE_ALIGNMENT = 512
 """Bytes to which offsets of trace buffers are aligned unless told otherwise: what frameworks rely on."""
@@ -36,10 +37,13 @@ def trace_buffers(trace: Trace, alignment: int = TRACE_ALIGNMENT) -> Buffers:
     TraceError
         A size below zero that was not expected to be refused, and what reading the trace finds.
     """
+    return buffers_of(_checked(trace), alignment, lambda line: f"{trace.path}:{line}")
+
+
+def buffers_of(events: Iterable[ev.Event], alignment: int, place: Callable[[int], str]) -> Buffers:
+    """As :func:`trace_buffers`, for events from anywhere; ``place`` says where an event's ``line`` is."""
     lifetimes = _Lifetimes()
-    for moment, event in enumerate(trace):
-        if isinstance(event, ev.Alloc) and event.size < 0 and event.expect in ("ok", "any"):
-            raise TraceError(f"{trace.path}:{event.line}: id {event.id!r} has a negative size", event.line)
+    for moment, event in enumerate(events):
         lifetimes.take(moment, event)
     buffers = lifetimes.finish()
     return Buffers(
@@ -48,8 +52,15 @@ def trace_buffers(trace: Trace, alignment: int = TRACE_ALIGNMENT) -> Buffers:
         [b.upper for b in buffers],
         [b.size for b in buffers],
         alignment=[max(alignment, b.alignment) for b in buffers],
-        place=lambda i: f"{trace.path}:{buffers[i].line}",
+        place=lambda i: place(buffers[i].line),
     )
+
+
+def _checked(trace: Trace) -> Iterator[ev.Event]:
+    for event in trace:
+        if isinstance(event, ev.Alloc) and event.size < 0 and event.expect in ("ok", "any"):
+            raise TraceError(f"{trace.path}:{event.line}: id {event.id!r} has a negative size", event.line)
+        yield event
 
 
 _Stream: TypeAlias = tuple[int, ev.Id]  # its number, and its thread where each thread has its own

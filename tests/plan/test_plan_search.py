@@ -81,6 +81,31 @@ def test_the_effort_case() -> None:
     check_layout(Buffers.of(effort_case()), first.offsets)
 
 
+@given(buffers(fixed=True))
+@settings(max_examples=60, deadline=None)
+def test_genetic_layouts_hold(rows: list[Buffer]) -> None:
+    lowest = lowest_height(rows)
+    if lowest is None:
+        return
+    result = layout(rows, method="genetic", time_limit=0.02)
+    check_layout(Buffers.of(rows), result.offsets)
+    assert result.height >= lowest
+    assert not result.optimal or result.height == lowest
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_genetic_gets_below_greedy(seed: int) -> None:
+    rows = perfect_packing(random.Random(seed), 150)
+    greedy = layout(rows, method="greedy")
+    evolved = layout(rows, method="genetic", time_limit=1)
+    assert evolved.height < greedy.height
+    assert evolved.method == "genetic"
+    goal = evolved.height
+    first, second = (layout(rows, goal, method="genetic", time_limit=30, seed=7) for _ in range(2))
+    assert first.fits
+    assert first.offsets.tolist() == second.offsets.tolist()
+
+
 def hard() -> list[Buffer]:
     """No slack, and far too many pieces to be found in the time of a test."""
     return perfect_packing(random.Random(1), 900)
