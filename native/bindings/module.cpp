@@ -164,8 +164,8 @@ NB_MODULE(_native, m) {
       .def("pin", &Resource::pin, nb::arg("address"), NoGil())
       .def("unpin", &Resource::unpin, nb::arg("address"), NoGil())
       .def("rebalance", &Resource::rebalance, NoGil())
-      .def("tag_id", &Resource::tag_id, nb::arg("name"))
-      .def("tag_name", &Resource::tag_name, nb::arg("tag"))
+      .def("tag_id", &Resource::tag_id, nb::arg("name"), NoGil())
+      .def("tag_name", &Resource::tag_name, nb::arg("tag"), NoGil())
       .def("pause", &Resource::pause, nb::arg("tag"), nb::arg("keep") = true, NoGil())
       .def("resume", &Resource::resume, nb::arg("tag"), NoGil())
       .def("trim", [](Resource& self, nb::handle keep) {
@@ -182,19 +182,32 @@ NB_MODULE(_native, m) {
              self.read(address, offset, data, bytes);
            },
            nb::arg("address"), nb::arg("offset"), nb::arg("into"))
-      .def("size_of", &Resource::size_of, nb::arg("address"))
+      .def("size_of", &Resource::size_of, nb::arg("address"), NoGil())
       .def("page_bytes", &Resource::page_bytes)
       .def("copy_stream", [](Resource& self) { return reinterpret_cast<std::uint64_t>(self.copy_stream()); })
       .def("host_mappable", &Resource::host_mappable)
-      .def("statistics", [](Resource& self) { return as_dict(self.statistics()); })
-      .def("reset_peak_statistics", &Resource::reset_peak_statistics)
+      .def("statistics",
+           [](Resource& self) {
+             Statistics statistics;
+             {
+               nb::gil_scoped_release release;
+               statistics = self.statistics();
+             }
+             return as_dict(statistics);
+           })
+      .def("reset_peak_statistics", &Resource::reset_peak_statistics, NoGil())
       .def("check", &Resource::check, NoGil())
-      .def("record_events", &Resource::record_events, nb::arg("on"))
+      .def("record_events", &Resource::record_events, nb::arg("on"), NoGil())
       .def("drain_events",
            [](Resource& self) {
              static const char* const kNames[] = {"alloc", "free", "record_stream", "wait"};
+             std::vector<TraceEvent> events;
+             {
+               nb::gil_scoped_release release;
+               events = self.drain_events();
+             }
              nb::list out;
-             for (const TraceEvent& e : self.drain_events())
+             for (const TraceEvent& e : events)
                out.append(nb::make_tuple(kNames[e.kind], e.address, e.bytes, e.stream, e.other));
            return out;
            })
