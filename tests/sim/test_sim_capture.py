@@ -182,6 +182,9 @@ def test_the_legacy_stream_is_off_limits_while_a_blocking_stream_captures(stream
     blocking = streams.blocking()
     with Range((1,)) as r:
         call("cuStreamBeginCapture", blocking, RELAXED)
+        assert code("cuStreamIsCapturing", LEGACY) == "STREAM_CAPTURE_IMPLICIT"
+        assert code("cuStreamGetCaptureInfo", LEGACY) == "STREAM_CAPTURE_IMPLICIT"
+        assert call("cuStreamIsCapturing", blocking) == ACTIVE
         assert kernels.code("memx_touch", LEGACY, r.va, 1, 0) == "STREAM_CAPTURE_IMPLICIT"
         assert code("cuStreamEndCapture", blocking) == "STREAM_CAPTURE_INVALIDATED"
         nonblocking = streams.nonblocking()

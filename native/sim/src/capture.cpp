@@ -51,6 +51,10 @@ bool joined(const Capture& capture) {
   });
 }
 
+bool has_blocking(const Capture& capture) {
+  return std::any_of(capture.streams.begin(), capture.streams.end(), [](const Queue* stream) { return stream->blocking(); });
+}
+
 }  // namespace
 
 CUstreamCaptureMode exchange_thread_mode(CUstreamCaptureMode mode) { return std::exchange(t_mode, mode); }
@@ -201,6 +205,18 @@ CUresult legacy_in_capture(const Queue& queue, bool invalidate) {
   return result;
 }
 
-CUresult forbid_legacy_in_capture(Queue& queue) { return legacy_in_capture(queue, true); }
+bool legacy_is_unusable(const Queue& queue) {
+  if (queue.kind != Queue::Kind::legacy || queue.context->captures == 0) return false;
+  const auto& active = captures().active;
+  return std::any_of(active.begin(), active.end(),
+                     [&](const auto& capture) { return capture->context == queue.context && has_blocking(*capture); });
+}
+
+CUresult forbid_legacy_in_capture(Queue& queue) {
+  if (!legacy_is_unusable(queue)) return CUDA_SUCCESS;
+  for (const auto& capture : captures().active)
+    if (capture->context == queue.context && has_blocking(*capture)) capture->invalidated = true;
+  return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
 
 }  // namespace memxsim

@@ -37,6 +37,8 @@ void stream_leaves_capture(Queue& queue);
 CUresult forbid_stream_wait(Queue& queue);
 CUresult forbid_event_wait(const EventHandle& event);
 CUresult forbid_legacy_in_capture(Queue& queue);
+// Whether the legacy stream is so; asking ends no capture.
+bool legacy_is_unusable(const Queue& queue);
 // The same question asked, as cuStreamIsCapturing does, which harms no capture unless `invalidate`.
 CUresult legacy_in_capture(const Queue& queue, bool invalidate);
 

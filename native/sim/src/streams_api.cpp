@@ -162,7 +162,10 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int 
   if (queue->context->error) return queue->context->error;
   if (flags && queue->capture) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags) return CUDA_ERROR_INVALID_VALUE;  // an external event is one of a capture
-  if (handle->capture_id || queue->capture) return wait_event_in_capture(*queue, *handle);
+  const bool captured = handle->capture_id || queue->capture;
+  if (flags) return captured && flags == CU_EVENT_WAIT_EXTERNAL ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  if (captured) return wait_event_in_capture(*queue, *handle);
+  if (const CUresult forbidden = forbid_legacy_in_capture(*queue)) return forbidden;
   if (!handle->record) return CUDA_SUCCESS;
   wait_for_record(*queue, *handle->record);
   return CUDA_SUCCESS;
