@@ -1,0 +1,180 @@
+"""How low does memx lay buffers out, and how fast, beside first fit and CP-SAT?
+
+    python benchmarks/plan.py [--time-limit 10] [--seeds 3] [--cpsat] [--data DIR] [--count 1000000]
+                              [traces|public|cut|large ...]
+
+- ``traces``: training steps of real models; nothing fits the device better than their live peak.
+- ``public``: minimalloc's eleven hard problems, each into 1048576 bytes.
+- ``cut``: rectangles cut up at random, to be put together again: no slack at all.
+- ``large``: random buffers by the million.
+
+The first two are read from DIR, by default ``../shared/data`` beside the checkout. Heights are relative to the most
+bytes alive at once. With ``--cpsat`` OR-Tools' two-dimensional no-overlap constraint gets the same time on one
+thread. Seconds are wall time; ``fits`` counts seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from memx.plan import Buffers, Layout, check_layout, layout, read_buffers
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "plan"))
+problems: Any = importlib.import_module("plan_problems")
+
+CAPACITY = 1 << 20
+
+
+def first_fit(buffers: Buffers) -> float:
+    """Height over load of what an allocator without a plan does: lowest free offset, in order of arrival."""
+    order = np.lexsort((np.arange(len(buffers)), buffers.lower))
+    placed: list[int] = []
+    offsets = np.zeros(len(buffers), np.int64)
+    for i in order:
+        placed = [j for j in placed if buffers.upper[j] > buffers.lower[i]]
+        offset = 0
+        for j in sorted(placed, key=lambda j: offsets[j]):
+            if offset + buffers.size[i] <= offsets[j]:
+                break
+            offset = max(offset, -(-(offsets[j] + buffers.size[j]) // buffers.alignment[i]) * buffers.alignment[i])
+        offsets[i] = offset
+        placed.append(i)
+    check_layout(buffers, offsets)
+    return float((offsets + buffers.size).max() / buffers.max_load())
+
+
+def cpsat(buffers: Buffers, capacity: int, seconds: float) -> str:
+    """Whether CP-SAT fits the buffers into a capacity, and when."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    unit = int(np.gcd.reduce(buffers.size))
+    times, spaces = [], []
+    for b in buffers:
+        size = b.size // unit
+        offset = model.new_int_var(0, capacity // unit - size, "")
+        spaces.append(model.new_fixed_size_interval_var(offset, size, ""))
+        times.append(model.new_fixed_size_interval_var(b.lower, b.upper - b.lower, ""))
+    model.add_no_overlap_2d(times, spaces)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.num_workers = 1
+    status = solver.solve(model)
+    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    return f"{solver.wall_time:.2f} s" if found else "no"
+
+
+def ratio(result: Layout) -> str:
+    proof = " optimal" if result.optimal else ""
+    return f"{result.height / result.lower_bound:.4f}{proof}"
+
+
+def traces(arguments: argparse.Namespace, table: Table) -> None:
+    for column in ("trace", "buffers", "first fit by arrival", "memx greedy", "s", "memx auto", "s"):
+        table.add_column(column)
+    for path in sorted((arguments.data / "traces").glob("*.jsonl.gz")):
+        buffers, _ = read_buffers(path)
+        greedy = layout(buffers, method="greedy")
+        auto = layout(buffers, time_limit=arguments.time_limit)
+        name = path.name.split(".")[0]
+        table.add_row(
+            name,
+            str(len(buffers)),
+            f"{first_fit(buffers):.4f}",
+            ratio(greedy),
+            f"{greedy.seconds:.3f}",
+            ratio(auto),
+            f"{auto.seconds:.3f}",
+        )
+
+
+def fitting(arguments: argparse.Namespace, table: Table, named: list[tuple[str, Buffers, int]]) -> None:
+    columns = ["problem", "buffers", "greedy", "genetic", "auto fits", "median s", "worst s"]
+    for column in columns + (["CP-SAT"] if arguments.cpsat else []):
+        table.add_column(column)
+    for name, buffers, capacity in named:
+        greedy = layout(buffers, method="greedy")
+        genetic = layout(buffers, capacity, arguments.time_limit, method="genetic")
+        runs = [layout(buffers, capacity, arguments.time_limit, seed) for seed in range(arguments.seeds)]
+        seconds = [run.seconds if run.fits else float("inf") for run in runs]
+        row = [
+            name,
+            str(len(buffers)),
+            ratio(greedy),
+            f"{genetic.seconds:.2f} s" if genetic.fits else ratio(genetic),
+            f"{sum(bool(run.fits) for run in runs)}/{len(runs)}",
+            f"{median(seconds):.2f}",
+            f"{max(seconds):.2f}",
+        ]
+        table.add_row(*row, *([cpsat(buffers, capacity, arguments.time_limit)] if arguments.cpsat else []))
+
+
+def public(arguments: argparse.Namespace, table: Table) -> None:
+    paths = sorted((arguments.data / "minimalloc").glob(f"?.{CAPACITY}.csv"))
+    fitting(arguments, table, [(path.name[0], read_buffers(path)[0], CAPACITY) for path in paths])
+
+
+def cut(arguments: argparse.Namespace, table: Table) -> None:
+    named = []
+    for count in (50, 100, 200, 300, 500):
+        for seed in range(2):
+            pieces = problems.perfect_packing(random.Random(seed), count)
+            named.append((f"cut {count} #{seed}", Buffers.of(pieces), 1000))
+    fitting(arguments, table, named)
+
+
+def large(arguments: argparse.Namespace, table: Table) -> None:
+    for column in ("lifetimes", "buffers", "memx auto", "method", "s"):
+        table.add_column(column)
+    rng = np.random.default_rng(0)
+    for count in (n for n in (10_000, 100_000, 1_000_000) if n <= arguments.count):
+        lower = np.sort(rng.integers(0, 2 * count, count))
+        size = rng.integers(1, 1 << 20, count) * 512
+        other = rng.integers(0, 2 * count, count)
+        lifetimes: dict[str, Callable[[], tuple[Any, Any]]] = {
+            "up to 100": lambda: (lower, lower + rng.integers(1, 100, count)),  # noqa: B023
+            "exponential, mean 1000": lambda: (lower, lower + 1 + rng.exponential(1000, count).astype(int)),  # noqa: B023
+            "between any two": lambda: (np.minimum(lower, other), np.maximum(lower, other) + 1),  # noqa: B023
+        }
+        for name, make in lifetimes.items():
+            low, high = make()
+            result = layout(Buffers(range(count), low, high, size), time_limit=arguments.time_limit)
+            table.add_row(name, f"{count:,}", ratio(result), result.method, f"{result.seconds:.2f}")
+
+
+def main() -> None:
+    parts = {"traces": traces, "public": public, "cut": cut, "large": large}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(parts))
+    parser.add_argument("--time-limit", type=float, default=10.0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cpsat", action="store_true")
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - set(parts):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    console = Console()
+    for name in arguments.parts or parts:
+        table = Table(title=name)
+        parts[name](arguments, table)
+        if table.row_count:
+            console.print(table)
+        else:
+            console.print(f"{name}: nothing in {arguments.data}")
+
+
+if __name__ == "__main__":
+    main()
