@@ -57,7 +57,7 @@ def device(request: pytest.FixtureRequest, record_testsuite_property: Callable[[
     context = api.start()
     kinds = tuple(kind for kind in (HOST, HOST_NUMA) if _mappable(kind))
     page = max(int(call("cuMemGetAllocationGranularity", properties(kind), MINIMUM)) for kind in (DEVICE, *kinds))
-    name = call("cuDeviceGetName", 64, 0).rstrip(b"\0").decode()
+    name = call("cuDeviceGetName", 64, 0).partition(b"\0")[0].decode().strip()
     record_testsuite_property("device", name)
     record_testsuite_property("driver", call("cuDriverGetVersion"))
     record_testsuite_property("host_kinds", ", ".join(kind.name for kind in kinds))
