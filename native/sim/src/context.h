@@ -8,8 +8,11 @@ namespace memxsim {
 Context* make_context(int device, bool primary, unsigned flags);  // or brings a primary one back to life
 // Waits for its work, then ends its streams and frees what belongs to it. Its handle stays recognisable.
 void end_context(Lock& lock, Context& context);
-Context* primary_context(int device);
+Context* primary_context(int device);   // null if there never was one
+Context& primary_slot(int device);      // made if there never was one, alive or not
 void set_current(Context* context);
+bool push_current(Context* context);  // false: the stack is full
+void pop_current();
 
 // Sets the thread's meaning of stream 0 while it lives.
 class PerThreadDefault {

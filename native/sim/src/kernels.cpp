@@ -2,9 +2,7 @@
 
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "state.h"
 #include "works.h"
