@@ -69,58 +69,66 @@ def find_overlap(buffers: Buffers, offsets: Column) -> tuple[int, int] | None:
     n = len(chosen)
     if n < 2:
         return None
-    births = np.unique(buffers.lower[chosen])
-    begin = np.searchsorted(births, buffers.lower[chosen])
-    end = np.searchsorted(births, buffers.upper[chosen])
+    births = np.sort(buffers.lower[chosen])
+    births = births[np.concatenate([[True], births[1:] != births[:-1]])]
+    begin = _below(births, buffers.lower[chosen])
+    end = _below(births, buffers.upper[chosen])
     bottoms = offsets[chosen]
     # Buffers are known by rank of offset from here; `reach` of them and more begin at or above the top.
-    reach = np.searchsorted(bottoms, bottoms + buffers.size[chosen])
-    rank = np.arange(n)
+    reach = _below(bottoms, bottoms + buffers.size[chosen])
+    bits = int(n).bit_length()
 
-    low, high = begin, end
-    nodes = len(births)
-    for level in range(nodes.bit_length() + 1):
-        going = low < high
-        left = going & (low & 1 == 1)
-        right = going & (high & 1 == 1)
+    low, high, going = begin, end, np.arange(n)
+    for level in range(len(births).bit_length() + 1):
+        left, right = low & 1 == 1, high & 1 == 1
         filled = np.concatenate([low[left], high[right] - 1])
         if len(filled):
-            fillers = filled * n + np.concatenate([rank[left], rank[right]])
-            clash = _clash(fillers, _reaching(begin, end, level, filled), reach, n)
+            fillers = (filled << bits) + np.concatenate([going[left], going[right]])
+            reaching = _reaching(begin, end, level, filled, bits)
+            clash = _clash(fillers, reaching, reach, bits)
             if clash is not None:
                 return _partner(buffers, offsets, int(chosen[clash]))
-        low = (low + left) >> 1
-        high = (high - right) >> 1
+        low, high = (low + left) >> 1, (high - right) >> 1
+        more = low < high
+        if not more.any():
+            break
+        low, high, going = low[more], high[more], going[more]
     return None
 
 
-def _reaching(begin: Column, end: Column, level: int, filled: Column) -> Column:
-    """(node, rank) keys of lifetimes that cover a part of a node that others fill."""
+def _below(ascending: Column, values: Column) -> Column:
+    """How many of ``ascending`` are below each value; asked in order, which is far quicker."""
+    order = np.argsort(values)
+    counts = np.empty(len(values), np.int64)
+    counts[order] = np.searchsorted(ascending, values[order])
+    return counts
+
+
+def _reaching(begin: Column, end: Column, level: int, filled: Column, bits: int) -> Column:
+    """(node, rank) keys of lifetimes that cover a part, not all, of a node that others fill."""
+    if level == 0:
+        return np.zeros(0, np.int64)
     head, tail = begin >> level, (end - 1) >> level
     wanted = np.zeros(int(tail.max()) + 1, bool)
     wanted[filled] = True
-    width = 1 << level
-    n = len(begin)
-    keys = []
-    for node, counts in ((head, True), (tail, head != tail)):
-        part = ((node * width < begin) | ((node + 1) * width > end)) & wanted[node] & counts
-        ranks = np.flatnonzero(part)
-        keys.append(node[ranks] * n + ranks)
-    return np.concatenate(keys)
+    first = np.flatnonzero(wanted[head])
+    first = first[(head[first] << level < begin[first]) | ((head[first] + 1) << level > end[first])]
+    last = np.flatnonzero(wanted[tail] & (head != tail))
+    last = last[(tail[last] + 1) << level > end[last]]
+    return np.concatenate([(head[first] << bits) + first, (tail[last] << bits) + last])
 
 
-def _clash(fillers: Column, reaching: Column, reach: Column, n: int) -> int | None:
+def _clash(fillers: Column, reaching: Column, reach: Column, bits: int) -> int | None:
     """Rank of a buffer that lies on a filler of its node, or of a filler that lies on another buffer."""
     keys = np.concatenate([fillers * 2 + 1, reaching * 2])
     keys.sort()
     fills = (keys & 1).astype(bool)
-    node, rank = np.divmod(keys >> 1, n)
-    base = node * (n + 1)
-    top = base + reach[rank]
+    here = keys >> 1
+    rank = here & ((1 << bits) - 1)
+    top = here + (reach[rank] - rank)
     below_fillers = np.maximum.accumulate(np.where(fills, top, -1))
     below_any = np.maximum.accumulate(top)
-    here = (base + rank)[1:]
-    bad = (below_fillers[:-1] > here) | (fills[1:] & (below_any[:-1] > here))
+    bad = (below_fillers[:-1] > here[1:]) | (fills[1:] & (below_any[:-1] > here[1:]))
     return int(rank[1:][bad][0]) if bad.any() else None
 
 
