@@ -192,19 +192,6 @@ CUresult forbid_event_wait(const EventHandle& event) {
   return forbid_unsafe_call();
 }
 
-CUresult legacy_in_capture(const Queue& queue, bool invalidate) {
-  if (queue.kind != Queue::Kind::legacy || queue.context->captures == 0) return CUDA_SUCCESS;
-  CUresult result = CUDA_SUCCESS;
-  for (const auto& capture : captures().active) {
-    if (capture->context != queue.context) continue;
-    const auto& streams = capture->streams;
-    if (std::none_of(streams.begin(), streams.end(), [](const Queue* stream) { return stream->blocking(); })) continue;
-    capture->invalidated = capture->invalidated || invalidate;
-    result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  }
-  return result;
-}
-
 bool legacy_is_unusable(const Queue& queue) {
   if (queue.kind != Queue::Kind::legacy || queue.context->captures == 0) return false;
   const auto& active = captures().active;

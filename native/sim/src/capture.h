@@ -39,7 +39,5 @@ CUresult forbid_event_wait(const EventHandle& event);
 CUresult forbid_legacy_in_capture(Queue& queue);
 // Whether the legacy stream is so; asking ends no capture.
 bool legacy_is_unusable(const Queue& queue);
-// The same question asked, as cuStreamIsCapturing does, which harms no capture unless `invalidate`.
-CUresult legacy_in_capture(const Queue& queue, bool invalidate);
 
 }  // namespace memxsim

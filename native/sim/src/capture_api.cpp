@@ -31,7 +31,7 @@ CUresult info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CU
   CUresult error = CUDA_SUCCESS;
   Queue* queue = queue_of(stream, &error);
   if (!queue) return error;
-  if (const CUresult forbidden = legacy_in_capture(*queue, false)) return forbidden;
+  if (legacy_is_unusable(*queue)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *status = status_of(*queue);
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     if (id) *id = 0;
@@ -98,7 +98,7 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* sta
   CUresult error = CUDA_SUCCESS;
   Queue* queue = queue_of(stream, &error);
   if (!queue) return error;
-  if (const CUresult unsaid = legacy_in_capture(*queue, false)) return unsaid;
+  if (legacy_is_unusable(*queue)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *status = status_of(*queue);
   return CUDA_SUCCESS;
 }

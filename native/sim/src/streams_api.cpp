@@ -160,11 +160,9 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int 
   const EventHandle* handle = d.events.check(event);
   if (!handle || !handle->live) return CUDA_ERROR_INVALID_HANDLE;
   if (queue->context->error) return queue->context->error;
-  if (flags && queue->capture) return CUDA_ERROR_NOT_SUPPORTED;
-  if (flags) return CUDA_ERROR_INVALID_VALUE;  // an external event is one of a capture
-  const bool captured = handle->capture_id || queue->capture;
-  if (flags) return captured && flags == CU_EVENT_WAIT_EXTERNAL ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-  if (captured) return wait_event_in_capture(*queue, *handle);
+  // An external event is one of a capture.
+  if (flags) return queue->capture ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  if (handle->capture_id || queue->capture) return wait_event_in_capture(*queue, *handle);
   if (const CUresult forbidden = forbid_legacy_in_capture(*queue)) return forbidden;
   if (!handle->record) return CUDA_SUCCESS;
   wait_for_record(*queue, *handle->record);
