@@ -38,8 +38,22 @@ def status(stream: Any) -> Any:
     return call("cuStreamIsCapturing", stream)
 
 
+_begun: list[Any] = []
+
+
 def begin(stream: Any, mode: Any = GLOBAL) -> None:
     call("cuStreamBeginCapture", stream, mode)
+    _begun.append(stream)
+
+
+@pytest.fixture(autouse=True)
+def no_capture_left(streams: Streams) -> Iterator[None]:
+    """End what a failed test left capturing, while its streams are there: nothing works beside a capture."""
+    yield
+    for stream in _begun:
+        if driver.cuStreamIsCapturing(stream)[1] not in (NONE, None):
+            driver.cuStreamEndCapture(stream)
+    _begun.clear()
 
 
 def abandon(stream: Any) -> str:
