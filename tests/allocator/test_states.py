@@ -387,3 +387,26 @@ def test_a_buffer_is_not_exportable_and_says_so(kernels: Kernels, oracle: None) 
         pickle.dumps(buffer)
     buffer.close()
     mr.native.close()
+
+
+def test_drivers_without_context_events_are_waited_for_whole() -> None:
+    done = python(
+        f"import memx; memx.simulate(memory='16MiB', host_memory='16MiB', page={PAGE}, driver_version=12020)\n"
+        "from memx import _native\n"
+        "from cuda.bindings import driver\n"
+        f"r = _native.Resource(0, 2 * {PAGE}, 0)\n"
+        "driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(0)[1])\n"
+        "stream = int(driver.cuStreamCreate(1)[1])\n"
+        f"a = r.allocate(2 * {PAGE}, stream)\n"
+        "memx.sim.hold(stream)\n"
+        f"driver.cuMemsetD8Async(a, 1, 2 * {PAGE}, stream)\n"
+        "driver.cuStreamDestroy(stream)\n"
+        "r.free(a)\n"
+        f"b = r.allocate(2 * {PAGE}, 0)\n"
+        "assert r.statistics()['driver_calls'].get('cuCtxRecordEvent', 0) == 0\n"
+        "assert r.statistics()['driver_calls']['cuCtxSynchronize'] == 1\n"
+        f"driver.cuMemsetD8Async(b, 2, 2 * {PAGE}, 0)\n"
+        "driver.cuCtxSynchronize()\n"
+        "assert memx.sim.races() == []\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")

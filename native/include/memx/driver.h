@@ -57,8 +57,8 @@ class Device {
 
   template <class Fn, class... Args>
   CUresult invoke(Call call, Fn fn, Args... args) noexcept {
-    counts_[static_cast<unsigned>(call)].fetch_add(1, std::memory_order_relaxed);
     if (!fn) return CUDA_ERROR_NOT_SUPPORTED;
+    counts_[static_cast<unsigned>(call)].fetch_add(1, std::memory_order_relaxed);
     CUresult result = fn(args...);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) note(call, result);
     return result;

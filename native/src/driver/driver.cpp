@@ -8,7 +8,8 @@
 namespace memx {
 namespace {
 
-constexpr int kOldestDriver = 12000;  // cuStreamGetId
+constexpr int kOldestDriver = 12000;   // cuStreamGetId
+constexpr int kContextEvents = 12050;  // cuCtxRecordEvent
 
 #define STRING_OF(name) #name
 #define SYMBOL_OF(name) STRING_OF(name)
@@ -27,6 +28,7 @@ DriverTable load() {
   MEMX_DRIVER_CALLS(X)
 #undef X
   if (table.cuDriverGetVersion) table.cuDriverGetVersion(&table.version);
+  if (table.version < kContextEvents) table.cuCtxRecordEvent = nullptr;  // exported by some that cannot do it
   const char* missing = nullptr;
 #define X(name) \
   if (!table.name && !optional(Call::name)) missing = #name;
