@@ -16,9 +16,7 @@ class Resource:
         oversubscribe: bool = True,
         page: int = 0,
     ) -> None: ...
-    def allocate(
-        self, nbytes: int, stream: int = 0, align: int = 0, host_ok: bool = True, tag: int = 0
-    ) -> int:
+    def allocate(self, nbytes: int, stream: int = 0, align: int = 0, host_ok: bool = True, tag: int = 0) -> int:
         """Address of a new buffer; 0 for size 0. Any integer is taken, bad ones are refused."""
     def free(self, address: int, stream: int | None = None) -> None:
         """Give a buffer back, ordered on `stream` (None: the allocation's)."""
