@@ -51,7 +51,7 @@ def plan(
 ) -> int:
     """Compute offsets for the buffers of FILE so that none overlap while alive.
 
-    FILE is a CSV of id,lower,upper,size (and alignment, offset) a memx trace or a PyTorch memory
+    FILE is a CSV of id,lower,upper,size (and alignment, offset), a memx trace or a PyTorch memory
     snapshot. Status 1: the layout does not fit the capacity, and no plan is written.
     """
     _check_names(output, plot)
