@@ -78,7 +78,7 @@ class _Generator:
         self._free_names: list[ev.Id] = []
         self._fault: str | None = None
         self._shaken = False  # a capture or a fault may have left pages that cannot give way
-        self._capture_left = 0
+        self._captured_tags: set[str | None] = set()  # lazy pages that a graph may use again do not move
         self._most_live = 3 * plan.limits.device_limit
         self._live = 0
 
@@ -218,6 +218,8 @@ class _Generator:
                     reads.append(operand)
         if not reads and not writes:
             return
+        if capturing and self._plan.limits.lazy:
+            self._captured_tags |= {buffer.tag for buffer in buffers.values()}
         named = {operand.id for operand in reads + writes}
         pages = sum(-(-program.buffers[name].size // self._page) + 1 for name in named)
         sure = not self._plan.limits.lazy or (
@@ -320,6 +322,8 @@ class _Generator:
         if self._program.capture is not None or self._fault is not None:
             return
         tag = self._rng.choice(TAGS)
+        if tag in self._captured_tags:
+            return
         paused = any(b.paused for b in self._program.buffers.values() if b.tag == tag)
         if paused and self._rng.random() < 0.8:
             self._emit(ev.Resume(tag))

@@ -107,11 +107,11 @@ class StreamTable {
   Point latest(Slot slot) const { return {slot, streams_[slot].issued}; }
   bool complete(const Point& point) const { return point.number <= streams_[point.slot].completed; }
   bool complete(const PointSet& points) const;
-  // Could a host wait ever see them over?
-  bool waitable(const PointSet& points) const;
+  // Could a host wait see them over now? Not what a graph may replay, nor what a capture under way forbids to record.
+  bool waitable(const PointSet& points);
   // Asks the driver which events are over. `late`: also looks at the legacy stream's points that have no event yet.
   // The context's are recorded only when somebody waits for them: that breaks captures under way.
-  // Returns whether anything new is known to be complete.
+  // Returns whether anything is known to be complete that was not at the last poll.
   bool poll(bool late);
 
   // Would work queued on `slot` from now on run after `point`? By a real edge or completion:
@@ -119,6 +119,9 @@ class StreamTable {
   // ... or by the legacy stream's implicit order, which the block must go on carrying:
   bool implicitly_ordered(const Point& point, Slot slot) const;
   bool usable(const PointSet& points, Slot slot) const;
+  // For usable points: where only the implicit order puts work on `slot` after them, queues an event there. That is the
+  // action which makes the order hold for whoever waits for the stream, the host too. False if it cannot.
+  bool make_explicit(const PointSet& points, Slot slot);
   // Leaves what a block given to `slot` must still carry.
   void prune(PointSet& points, Slot slot) const;
   void prune_complete(PointSet& points) const;
@@ -166,9 +169,10 @@ class StreamTable {
     std::unordered_map<Slot, std::uint64_t> after;  // real edges: runs after these points
   };
   bool is_capturing(CUstream handle) noexcept;
+  bool any_capturing() noexcept;  // of the streams in this table, and of all blocking ones
   CUresult record(Slot slot, EventRef& event);
   void keep(Slot slot, EventRef event);  // `event` covers all points issued on the stream
-  bool poll_stream(Stream& stream);
+  void poll_stream(Stream& stream);
   void thin(Stream& stream);
 
   Device& device_;
@@ -177,6 +181,7 @@ class StreamTable {
   std::deque<Stream> streams_;
   std::unordered_map<unsigned long long, Slot> by_id_;
   std::vector<Slot> active_;  // streams with events or late points outstanding
+  bool news_ = false;  // something was found complete since the last poll
 };
 
 }  // namespace memx

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace memx {
 
@@ -89,6 +90,7 @@ void StreamTable::learn(Slot slot) noexcept {
 }
 
 bool StreamTable::outstanding() const {
+  if (news_) return true;
   for (const Stream& stream : streams_)
     if (stream.issued > stream.completed) return true;
   return false;
@@ -111,9 +113,10 @@ CUresult StreamTable::record(Slot slot, EventRef& event) {
   ContextScope current(device_);
   CUresult result = pool_->get(event);
   if (result != CUDA_SUCCESS) return result;
-  if (slot == kContext) return MEMX_CALL(device_, cuCtxRecordEvent, device_.context(), event.get());
-  // Asking is harmless; recording on the legacy stream would break a blocking stream's capture.
+  // Asking is harmless; recording would break the captures that it concerns.
+  if (slot == kContext && any_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (slot == kLegacy && is_capturing(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (slot == kContext) return MEMX_CALL(device_, cuCtxRecordEvent, device_.context(), event.get());
   return MEMX_CALL(device_, cuEventRecord, event.get(), streams_[slot].handle);
 }
 
@@ -156,25 +159,28 @@ bool StreamTable::complete(const PointSet& points) const {
   return true;
 }
 
-bool StreamTable::waitable(const PointSet& points) const {
-  for (const Point& point : points)
+bool StreamTable::waitable(const PointSet& points) {
+  for (const Point& point : points) {
     if (point.slot == kGraph) return false;
+    if (complete(point) || point.number <= streams_[point.slot].recorded) continue;
+    ContextScope current(device_);
+    if (point.slot == kContext ? any_capturing() : is_capturing(nullptr)) return false;
+  }
   return true;
 }
 
-bool StreamTable::poll_stream(Stream& stream) {
-  bool any = false;
+void StreamTable::poll_stream(Stream& stream) {
+  if (stream.events.empty()) return;
+  ContextScope current(device_);
   while (!stream.events.empty()) {
     if (MEMX_CALL(device_, cuEventQuery, stream.events.front().event.get()) != CUDA_SUCCESS) break;
     stream.completed = std::max(stream.completed, stream.events.front().number);
     stream.events.pop_front();
-    any = true;
+    news_ = true;
   }
-  return any;
 }
 
 bool StreamTable::poll(bool late) {
-  bool any = false;
   if (late && streams_[kLegacy].issued > streams_[kLegacy].completed) {
     Stream& legacy = streams_[kLegacy];
     ContextScope current(device_);
@@ -182,19 +188,19 @@ bool StreamTable::poll(bool late) {
       // Not now: a query would break the capture of a blocking stream.
     } else if (MEMX_CALL(device_, cuStreamQuery, nullptr) == CUDA_SUCCESS) {
       legacy.completed = legacy.recorded = legacy.issued;
-      any = true;
+      news_ = true;
     } else if (legacy.issued > legacy.recorded) {
       event_for({kLegacy, legacy.issued});
     }
   }
   std::size_t kept = 0;
   for (Slot slot : active_) {
-    any |= poll_stream(streams_[slot]);
+    poll_stream(streams_[slot]);
     streams_[slot].active = !streams_[slot].events.empty();
     if (streams_[slot].active) active_[kept++] = slot;
   }
   active_.resize(kept);
-  return any;
+  return std::exchange(news_, false);
 }
 
 // Bounds what one stream holds: an event in the middle can go, a later one stands for its point.
@@ -228,6 +234,17 @@ bool StreamTable::usable(const PointSet& points, Slot slot) const {
     if (ordered(point, slot)) continue;
     if (!implicitly_ordered(point, slot) || streams_[point.slot].excluded || streams_[slot].excluded) return false;
   }
+  return true;
+}
+
+bool StreamTable::make_explicit(const PointSet& points, Slot slot) {
+  bool implicit = false;
+  for (const Point& point : points) implicit |= !ordered(point, slot);
+  if (!implicit) return true;
+  EventRef event;
+  if (capturing(slot) || record(slot, event) != CUDA_SUCCESS) return false;
+  ++streams_[slot].issued;
+  keep(slot, std::move(event));
   return true;
 }
 
@@ -273,6 +290,13 @@ bool StreamTable::insert_waits(const PointSet& points, Slot slot) {
 
 bool StreamTable::capturing(Slot slot) { return slot != kContext && is_capturing(streams_[slot].handle); }
 
+bool StreamTable::any_capturing() noexcept {
+  if (is_capturing(nullptr)) return true;
+  for (Slot slot = kGraph + 1; slot < streams_.size(); ++slot)
+    if (is_capturing(streams_[slot].handle)) return true;
+  return false;
+}
+
 bool StreamTable::is_capturing(CUstream handle) noexcept {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUresult result = MEMX_CALL(device_, cuStreamIsCapturing, handle, &status);
@@ -293,7 +317,9 @@ EventRef StreamTable::event_for(const Point& point) {
 
 void StreamTable::settle(const Point& point) {
   Stream& stream = streams_[point.slot];
-  stream.completed = std::max(stream.completed, point.number);
+  if (stream.completed >= point.number) return;
+  stream.completed = point.number;
+  news_ = true;
 }
 
 std::string StreamTable::name(Slot slot) const {

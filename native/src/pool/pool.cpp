@@ -146,20 +146,22 @@ Block* Pool::absorb_next(Block* block) {
 }
 
 Block* Pool::coalesce(Block* block) {
-  order_.prune_complete(block->points);
   auto mergeable = [&](Block* other) {
     if (!other || other->live || other->held || other->key != block->key) return false;
     std::uint32_t mine = list_of(block->points);
     return mine == other->list || mine == kClean || other->list == kClean;
   };
-  if (mergeable(block->next)) {
-    delist(block->next);
-    absorb_next(block);
-  }
-  if (mergeable(block->prev)) {
-    Block* before = block->prev;
-    delist(before);
-    block = absorb_next(before);
+  for (;;) {
+    order_.prune_complete(block->points);  // what was absorbed may carry completed points
+    if (mergeable(block->next)) {
+      delist(block->next);
+      absorb_next(block);
+    } else if (mergeable(block->prev)) {
+      delist(block->prev);
+      block = absorb_next(block->prev);
+    } else {
+      break;
+    }
   }
   enlist(block);
   return block;

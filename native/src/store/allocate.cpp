@@ -45,6 +45,7 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
     if (used_before && !capturing && order.poll(true)) pool.tidy();
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
     Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
+    if (block && !order.make_explicit(block->points, request.slot)) block = nullptr;
     if (!block && !capturing && order.mode() == ReuseMode::kMutual) {
       block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
       if (block && !order.insert_waits(block->points, request.slot)) block = nullptr;
@@ -87,6 +88,7 @@ Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& 
   const std::uint64_t page_bytes = config.page_bytes;
   const KeyId key = key_of(request.tag, place_for(tier));
   Block* tail = pool.tail(key, request.slot);
+  if (tail && !order.make_explicit(tail->points, request.slot)) tail = nullptr;
   if (tail && tail->bytes >= spacious(request)) return tail;
   std::uint64_t pages = pages_for(spacious(request) - (tail ? tail->bytes : 0), page_bytes);
   // Waiting or reclaiming cannot make room for this: say so before anything is taken.
@@ -160,11 +162,13 @@ Block* Store::allocate_lazy(Lock&, const Request& request) {
     order.learn(request.slot);
     if (!order.capturing(request.slot) && order.poll(true)) pool.tidy();
     block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
+    if (block && !order.make_explicit(block->points, request.slot)) block = nullptr;
   }
   if (block) {
     ++reuse_hits;
   } else {
     block = pool.tail(key, request.slot);
+    if (block && !order.make_explicit(block->points, request.slot)) block = nullptr;
     std::uint64_t pages = pages_for(spacious(request) - std::min(spacious(request), block ? block->bytes : 0), config.page_bytes);
     const std::uint64_t top = pool.top(key);
     if (pages && block && space.claim_at(top / config.page_bytes, pages)) {

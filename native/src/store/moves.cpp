@@ -297,25 +297,25 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
   auto* out = static_cast<std::byte*>(into);
   std::vector<Mapping*> held;
   std::vector<Copy> copies;
-  for (;;) {
-    std::vector<std::uint64_t> pages;
-    for (std::uint64_t page = begin / config.page_bytes; page * config.page_bytes < end; ++page) pages.push_back(page);
-    std::vector<Run> runs;
-    if (hold_pages(pages, held, runs, lock)) break;
-  }
-  for (std::uint64_t at = begin; at < end;) {
-    const std::uint64_t page = at / config.page_bytes;
-    Mapping* mapping = table.mapping_at(page);
-    const std::uint64_t stop = std::min(end, (mapping ? mapping->end() : page + 1) * config.page_bytes);
-    if (mapping)
-      copies.push_back({space.base() + at, reinterpret_cast<std::uint64_t>(out + (at - begin)), stop - at, false});
-    else if (table.page(page).swap)
-      std::memcpy(out + (at - begin), reinterpret_cast<const std::byte*>(table.page(page).swap) + at % config.page_bytes, stop - at);
-    else
-      std::memset(out + (at - begin), 0, stop - at);
-    at = stop;
-  }
   try {
+    for (;;) {
+      std::vector<std::uint64_t> pages;
+      for (std::uint64_t page = begin / config.page_bytes; page * config.page_bytes < end; ++page) pages.push_back(page);
+      std::vector<Run> runs;
+      if (hold_pages(pages, held, runs, lock)) break;
+    }
+    for (std::uint64_t at = begin; at < end;) {
+      const std::uint64_t page = at / config.page_bytes;
+      Mapping* mapping = table.mapping_at(page);
+      const std::uint64_t stop = std::min(end, (mapping ? mapping->end() : page + 1) * config.page_bytes);
+      if (mapping)
+        copies.push_back({space.base() + at, reinterpret_cast<std::uint64_t>(out + (at - begin)), stop - at, false});
+      else if (table.page(page).swap)
+        std::memcpy(out + (at - begin), reinterpret_cast<const std::byte*>(table.page(page).swap) + at % config.page_bytes, stop - at);
+      else
+        std::memset(out + (at - begin), 0, stop - at);
+      at = stop;
+    }
     copy(lock, copies);
   } catch (...) {
     let_go(held);

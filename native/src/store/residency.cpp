@@ -112,7 +112,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
         for (Mapping* mapping : held)
           for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
             if (!std::binary_search(pages.begin(), pages.end(), page)) {
-              if (mapping->pins == 1) wide.push_back(mapping);
+              if (mapping->pins == 1 && order.waitable(mapping->uses)) wide.push_back(mapping);
               break;
             }
         let_go(held);
@@ -208,6 +208,7 @@ Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
       if (!mapping->live_bytes && !pool.free_points(mapping->first * page_bytes, mapping->end() * page_bytes, points)) return;
       order.prune_complete(points);
       if (!points.empty()) {
+        if (!order.waitable(points)) return;
         if (!waiting) unfinished = points[0];
         waiting = true;
         return;

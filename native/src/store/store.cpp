@@ -74,6 +74,9 @@ void Store::wait(Lock& lock, const Point& point) {
       return;
     }
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuEventRecord, "waiting for " + order.name(point.slot));
+    if (point.slot == StreamTable::kGraph)
+      throw Error(ErrorKind::kInvalidState,
+                  "a captured graph uses these pages, and may do so again at any launch: they stay where they are");
     throw Error(ErrorKind::kInvalidState, "cannot wait for " + order.name(point.slot) +
                                               ": no event can be recorded there (is it being captured?)");
   }
@@ -93,8 +96,10 @@ void Store::wait(Lock& lock, const Point& point) {
       // The driver's wait has no bound, so another thread does it.
       auto wait = std::make_shared<Wait>();
       std::thread([wait, event, synchronize = device.table().cuEventSynchronize, set = device.context(),
-                   push = device.table().cuCtxPushCurrent]() mutable {
+                   push = device.table().cuCtxPushCurrent, exchange = device.table().cuThreadExchangeStreamCaptureMode]() mutable {
         push(set);
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // no capture is broken by this thread's waiting
+        exchange(&mode);
         CUresult outcome = synchronize(event.get());
         event.reset();  // before the waiter goes on: nobody outlives the resource's events
         std::lock_guard<std::mutex> guard(wait->mutex);

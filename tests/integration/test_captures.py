@@ -1,0 +1,141 @@
+"""A capture is never broken by memx, whoever asks it for what meanwhile; what a graph uses stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from allocator.conftest import PAGE
+from allocator.device import Kernels, ok
+from cuda.bindings import driver
+
+import memx
+from memx import _native
+
+Make = Callable[..., _native.Resource]
+GLOBAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+IMPLICIT = driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+
+
+@contextmanager
+def capture(stream: int) -> Iterator[None]:
+    """Captures, and fails if anything broke the capture."""
+    ok(driver.cuStreamBeginCapture(stream, GLOBAL))
+    try:
+        yield
+    finally:
+        code, graph = driver.cuStreamEndCapture(stream)
+    assert not code, code
+    ok(driver.cuGraphDestroy(graph))
+
+
+def held_free(r: _native.Resource, kernels: Kernels, stream: int, nbytes: int) -> None:
+    """A freed buffer whose work on a stream has not begun."""
+    address = r.allocate(nbytes, stream)
+    token = r.begin_use([(address, 0, nbytes, 2)], stream)
+    memx.sim.hold(stream)
+    kernels.stamp(stream, address, nbytes, 1 << 32)
+    r.end_use(token)
+    r.free(address)
+
+
+@pytest.fixture(params=[0, 1], ids=["blocking", "nonblocking"])
+def captured(request: pytest.FixtureRequest, kernels: Kernels) -> Iterator[int]:
+    stream = kernels.stream(request.param)
+    yield stream
+    kernels.destroy(stream)
+
+
+@pytest.mark.usefixtures("simulated")
+def test_asking_whether_the_legacy_stream_captures_harms_no_capture(kernels: Kernels) -> None:
+    stream = kernels.stream(0)
+    with capture(stream):
+        assert driver.cuStreamIsCapturing(0)[0] == IMPLICIT
+    kernels.destroy(stream)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_an_allocation_that_asks_about_events_breaks_no_capture(
+    resource: Make, kernels: Kernels, streams: list[int], captured: int, lazy: bool
+) -> None:
+    r = resource(device=8, host=8, lazy=lazy)
+    used, other = streams
+    held_free(r, kernels, used, PAGE)
+    with capture(captured):
+        for size in (PAGE, 2 * PAGE, 3 * PAGE):
+            r.end_use(r.begin_use([(r.allocate(size, other), 0, size, 2)], other))
+    memx.sim.release(used)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_waiting_for_memory_breaks_no_capture(
+    resource: Make, kernels: Kernels, streams: list[int], captured: int, lazy: bool
+) -> None:
+    r = resource(device=4, host=0, lazy=lazy)
+    used, other = streams
+    held_free(r, kernels, used, 3 * PAGE)
+    with capture(captured):
+        address = r.allocate(4 * PAGE, other)
+        r.end_use(r.begin_use([(address, 0, 4 * PAGE, 2)], other))
+    memx.sim.release(used)
+
+
+def test_what_only_the_context_orders_is_not_waited_for_in_a_capture(
+    resource: Make, kernels: Kernels, streams: list[int], captured: int
+) -> None:
+    r = resource(device=4, host=0)
+    gone, other = kernels.stream(), streams[0]
+    address = r.allocate(3 * PAGE, gone)
+    kernels.stamp(gone, address, 3 * PAGE, 1 << 32)
+    kernels.destroy(gone)
+    r.free(address)
+    r.allocate(1, captured)
+    with capture(captured), pytest.raises(memx.OutOfMemoryError):
+        r.allocate(3 * PAGE, other)
+    assert r.allocate(3 * PAGE, other)
+
+
+def test_trimming_breaks_no_capture(resource: Make, kernels: Kernels, streams: list[int], captured: int) -> None:
+    r = resource(device=8, host=0)
+    held_free(r, kernels, streams[0], PAGE)
+    held_free(r, kernels, 0, PAGE)
+    r.allocate(1, captured)
+    with capture(captured):
+        r.trim()
+    memx.sim.release(streams[0])
+    memx.sim.release(0)
+
+
+def test_moving_is_refused_in_a_capture_and_breaks_none(resource: Make, streams: list[int], captured: int) -> None:
+    r = resource(device=8, host=8)
+    a = r.allocate(PAGE, streams[0])
+    r.allocate(PAGE, captured)
+    with capture(captured):
+        for move in (lambda: r.evict(a), lambda: r.prefetch(a, 0), r.rebalance, lambda: r.pause(r.tag_id("t"))):
+            with pytest.raises(memx.InvalidStateError):
+                move()
+
+
+def test_lazy_pages_that_a_graph_uses_stay_and_others_give_way(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(device=4, host=8, lazy=True)
+    stream = streams[0]
+    tag = r.tag_id("graph")
+    in_graph = r.allocate(2 * PAGE, stream, tag=tag)
+    r.end_use(r.begin_use([(in_graph, 0, 2 * PAGE, 2)], stream))
+    with capture(stream):
+        r.end_use(r.begin_use([(in_graph, 0, 2 * PAGE, 2)], stream))
+    moved = r.statistics()["migrated_out_bytes"]
+    others = [r.allocate(2 * PAGE, stream) for _ in range(3)]
+    for _ in range(2):
+        for address in others:
+            r.end_use(r.begin_use([(address, 0, 2 * PAGE, 3)], stream))
+    assert r.statistics()["migrated_out_bytes"] - moved == 5 * 2 * PAGE
+    with pytest.raises(memx.OutOfMemoryError):
+        r.begin_use([(others[0], 0, 2 * PAGE, 3), (others[1], 0, 2 * PAGE, 3)], stream)
+    for refused in (lambda: r.pause(tag), lambda: r.evict(in_graph)):
+        with pytest.raises(memx.InvalidStateError, match="captured graph"):
+            refused()
+    kernels.synchronize()
