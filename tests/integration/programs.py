@@ -88,6 +88,7 @@ class _Generator:
         for number, kind in enumerate(kinds, 1):
             self._emit(ev.Stream(number, kind))
         self._emit(ev.Wait(1, 2))  # the replay makes its event before any call fails
+        patience = rng.choice((0.3, 1.0, 4.0))  # how soon held streams go on
         actions: list[tuple[float, Callable[[], None]]] = [
             (22, self._alloc),
             (34, self._kernel),
@@ -95,7 +96,7 @@ class _Generator:
             (5, self._wait),
             (3, self._record_stream),
             (4, self._hold),
-            (4, self._release),
+            (patience, self._release),
             (0.7, self._sync),
             (2, self._thread),
             (1.5, self._trim),
