@@ -173,6 +173,8 @@ class _Generator:
             self._cover(buffer, key, other)
         if program.uncovered(buffer, key):
             return
+        if program.capture is not None and self._plan.limits.lazy:
+            self._captured_tags.add(buffer.tag)
         self._emit(ev.Free(buffer.id, stream))
         self._live -= buffer.size
         if rng.random() < 0.05:

@@ -136,6 +136,7 @@ class Store {
   bool hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapping*>& held, std::vector<Run>& runs,
                   Lock& lock);
   bool swapped(const std::vector<Run>& runs);
+  bool pinned(const Mapping* mapping);  // by the user, some of it
   Room make_room(Lock& lock, std::uint64_t bytes);
   void hold(Mapping* mapping);
   void let_go(std::vector<Mapping*>& mappings);

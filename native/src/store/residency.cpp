@@ -64,6 +64,12 @@ bool Store::hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapp
   return true;
 }
 
+bool Store::pinned(const Mapping* mapping) {
+  for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
+    if (table.page(page).pins) return true;
+  return false;
+}
+
 bool Store::swapped(const std::vector<Run>& runs) {
   for (const Run& run : runs)
     for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
@@ -109,15 +115,22 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       if (own + missing > config.device_limit) {
         // Handles held for a page or two of theirs are in the way: cut them up by moving them out and back.
         std::vector<Mapping*> wide;
+        bool others = false;
         for (Mapping* mapping : held)
           for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
             if (!std::binary_search(pages.begin(), pages.end(), page)) {
-              if (mapping->pins == 1 && order.waitable(mapping->uses)) wide.push_back(mapping);
+              if (mapping->pins > 1)
+                others = true;
+              else if (!pinned(mapping) && order.waitable(mapping->uses))
+                wide.push_back(mapping);
               break;
             }
         let_go(held);
         if (wide.empty()) {
-          if (in_use_by_this_thread()) throw Error(ErrorKind::kOutOfMemory, "out of memory: this thread's own uses in progress hold the pages that this one needs");
+          if (!others || in_use_by_this_thread())
+            throw Error(ErrorKind::kOutOfMemory,
+                        "out of memory: handles of several pages, of which this use needs only some, are in the way, and "
+                        "this thread's own uses in progress, a pin or a captured graph hold them");
           wait_for_change(lock, "buffers that other threads use");
           continue;
         }
@@ -195,8 +208,7 @@ Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
     std::uint64_t host_room = physical.room_bytes(Tier::kPinned);
     auto consider = [&](Mapping* mapping) {
       if (mapping->pins || mapping->busy) return;
-      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
-        if (table.page(page).pins) return;
+      if (pinned(mapping)) return;
       std::uint64_t copied = 0;
       if (mapping->live_bytes)
         for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) copied += live_in_page(page) ? page_bytes : 0;
