@@ -1,0 +1,481 @@
+"""The mutations that ``benchmarks/mutations.py`` tries: lines of the core, and what to make of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+
+class Mutation(NamedTuple):
+    """A change to the core.
+
+    Attributes
+    ----------
+    name : str
+    what : str
+        What is wrong then, in words.
+    edits : tuple of (file below ``native``, text that occurs there once, text to put in its place)
+    """
+
+    name: str
+    what: str
+    edits: tuple[tuple[str, str, str], ...]
+
+
+ORDER, POOL, STORE = "src/order/order.cpp", "src/pool/pool.cpp", "src/store/"
+RESOURCE, PHYSICAL, MAPPING = "src/resource/resource.cpp", "src/physical/physical.cpp", "src/mapping/mapping.cpp"
+
+
+def one(name: str, what: str, file: str, right: str, wrong: str) -> Mutation:
+    return Mutation(name, what, ((file, right, wrong),))
+
+
+NOT_EXPLICIT = (
+    ORDER,
+    "  if (!implicit) return true;\n",
+    "  return true;\n",
+)
+
+ORDERING = (
+    one(
+        "skip-recorded-streams",
+        "a free does not wait for recorded streams",
+        RESOURCE,
+        "    if (slot != freed_on) points.add(order.now(slot));",
+        "    if (slot == freed_on) points.add(order.now(slot));",
+    ),
+    one(
+        "skip-allocation-stream",
+        "a free on another stream does not wait for the allocation's",
+        RESOURCE,
+        "  points.add(order.now(block->slot));\n  if (freed_on != block->slot) points.add(order.now(freed_on));",
+        "  points.add(order.now(freed_on));",
+    ),
+    one(
+        "skip-freeing-stream",
+        "a free on another stream does not wait for that one",
+        RESOURCE,
+        "  if (freed_on != block->slot) points.add(order.now(freed_on));",
+        "",
+    ),
+    one(
+        "nonblocking-as-blocking",
+        "non-blocking streams are taken for implicitly ordered",
+        ORDER,
+        "  stream.blocking = !(flags & CU_STREAM_NON_BLOCKING);",
+        "  stream.blocking = true;",
+    ),
+    one(
+        "implicit-order-without-action",
+        "memory passes by the implicit order, and nothing is queued that makes it hold for others",
+        *NOT_EXPLICIT,
+    ),
+    Mutation(
+        "implicit-order-passed-on",
+        "the implicit order is passed on: no action is queued, and the block forgets what it waited for",
+        (
+            NOT_EXPLICIT,
+            (
+                ORDER,
+                "  points.remove_if([&](const Point& point) { return ordered(point, slot); });",
+                "  points.remove_if([&](const Point& point) { return usable([&] { PointSet one; one.add(point); "
+                "return one; }(), slot); });",
+            ),
+        ),
+    ),
+    Mutation(
+        "forget-inherited-points",
+        "a free forgets the points that the block had inherited (and no action covers them)",
+        (NOT_EXPLICIT, (RESOURCE, "  PointSet points = block->points;\n  order", "  PointSet points;\n  order")),
+    ),
+    one(
+        "edge-into-the-future",
+        "a wait is taken to order work queued after it too",
+        ORDER,
+        "  raise_to(on, other.issued);",
+        "  raise_to(on, other.issued + 1000);",
+    ),
+    one(
+        "edge-reversed",
+        "a wait is taken to order the other way",
+        RESOURCE,
+        "  store_->order.note_wait(later, earlier);",
+        "  store_->order.note_wait(earlier, later);",
+    ),
+    one(
+        "complete-too-early",
+        "the point after the last completed one counts as completed",
+        "include/memx/order.h",
+        "return point.number <= streams_[point.slot].completed; }",
+        "return point.number <= streams_[point.slot].completed + 1; }",
+    ),
+    one(
+        "identity-by-handle",
+        "a destroyed stream is known by its handle, whoever has that now",
+        ORDER,
+        "      Slot live = slot_or_context(stream->handle, slot);",
+        "      Slot live = slot;",
+    ),
+    one(
+        "per-thread-is-one-stream",
+        "every thread's default stream is taken for the same",
+        ORDER,
+        "CU_STREAM_PER_THREAD, &id) == CUDA_SUCCESS && id == stream.id) return last_known;",
+        "CU_STREAM_PER_THREAD, &id) == CUDA_SUCCESS) return last_known;",
+    ),
+    one(
+        "ignore-exclusion",
+        "excluded streams are reused across by the implicit order",
+        ORDER,
+        " || streams_[point.slot].excluded || streams_[slot].excluded) return false;",
+        ") return false;",
+    ),
+    one(
+        "mutual-without-wait",
+        "mutual mode remembers the edge and queues no wait",
+        ORDER,
+        "    if (MEMX_CALL(device_, cuStreamWaitEvent, streams_[slot].handle, event.get(), 0u) != CUDA_SUCCESS) "
+        "return false;\n",
+        "",
+    ),
+    one(
+        "stream-mode-uses-edges",
+        "mode `stream` reuses by edges as well",
+        ORDER,
+        "point.number <= edge->second && mode_ != ReuseMode::kStream;",
+        "point.number <= edge->second;",
+    ),
+    one(
+        "forget-completion-by-waiting",
+        "completion learnt by waiting is not followed up in the pool",
+        ORDER,
+        "  stream.completed = point.number;\n  news_ = true;",
+        "  stream.completed = point.number;",
+    ),
+)
+
+CAPTURES = (
+    one(
+        "capture-point-as-usual",
+        "memory freed on a capturing stream is reused as if the graph ran once",
+        ORDER,
+        "  if (!stream->late && is_capturing(stream->handle)) {",
+        "  if (false) {",
+    ),
+    one(
+        "query-breaks-capture",
+        "events are asked about outside the relaxed capture mode",
+        ORDER,
+        "  if (stream.events.empty()) return;\n  ContextScope current(device_);",
+        "  if (stream.events.empty()) return;",
+    ),
+    one(
+        "wait-breaks-capture",
+        "the thread that waits for an event is not in the relaxed capture mode",
+        STORE + "store.cpp",
+        "        exchange(&mode);\n",
+        "        (void)exchange, (void)mode;\n",
+    ),
+    one(
+        "context-event-breaks-capture",
+        "an event of the whole context is recorded during a capture",
+        ORDER,
+        "  if (slot == kContext && any_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;",
+        "",
+    ),
+    one(
+        "legacy-query-breaks-capture",
+        "the legacy stream is asked about while a blocking stream captures",
+        ORDER,
+        "    if (is_capturing(nullptr)) {",
+        "    if (false) {",
+    ),
+    one(
+        "release-in-capture",
+        "handles are unmapped for a request of a capturing stream",
+        STORE + "allocate.cpp",
+        "  if (!capturing && cached_before < wanted)",
+        "  if (cached_before < wanted)",
+    ),
+    one(
+        "move-what-a-graph-uses",
+        "pages that a graph uses are waited for instead of left alone",
+        STORE + "residency.cpp",
+        "        if (!order.waitable(points)) return;\n",
+        "",
+    ),
+)
+
+PAGES = (
+    one(
+        "unmap-early",
+        "pages are unmapped before the work that used them is over",
+        STORE + "allocate.cpp",
+        " || !pool.free_points(begin, end, points) || !order.complete(points)) return false;",
+        " || !pool.free_points(begin, end, points)) return false;",
+    ),
+    one(
+        "swap-early",
+        "pages are copied out before the work that used them is over",
+        STORE + "residency.cpp",
+        "      order.prune_complete(points);\n      if (!points.empty()) {",
+        "      points.clear();\n      if (!points.empty()) {",
+    ),
+    one(
+        "forget-uses",
+        "the end of a use leaves no mark on its pages",
+        STORE + "residency.cpp",
+        "      mapping->uses.add(point);",
+        "      (void)point;",
+    ),
+    one(
+        "no-pin-during-use",
+        "pages in use can be chosen to give way",
+        STORE + "residency.cpp",
+        "      if (mapping->pins || mapping->busy) return;\n      for",
+        "      if (mapping->busy) return;\n      for",
+    ),
+    one(
+        "ignore-user-pins",
+        "pinned buffers can be chosen to give way",
+        STORE + "residency.cpp",
+        "    if (table.page(page).pins) return true;",
+        "    if (false) return true;",
+    ),
+    one(
+        "hottest-gives-way",
+        "a use does not make its pages the most recently used",
+        STORE + "residency.cpp",
+        "  for (Mapping* mapping : use.mappings) table.touch(mapping);\n",
+        "",
+    ),
+    one(
+        "lose-contents",
+        "pages give way without being copied",
+        STORE + "swap.cpp",
+        "    copies.push_back({table.address(pages[i]), slabs[i].value, config.page_bytes, false});",
+        "    (void)i;",
+    ),
+    one(
+        "partly-written-as-whole",
+        "a page written in part is not brought in",
+        STORE + "residency.cpp",
+        "                                     operand.end >= (page + 1) * page_bytes);",
+        "                                     true);",
+    ),
+    one(
+        "keep-swap-after-restore",
+        "a page's host copy stays when the page is back",
+        STORE + "swap.cpp",
+        "page < run.first + run.pages; ++page) drop_swap(page);\n  out.insert",
+        "page < run.first + run.pages; ++page) (void)page;\n  out.insert",
+    ),
+    one(
+        "drop-shared-swap",
+        "freeing one of two buffers on a swapped page drops the page's contents",
+        STORE + "allocate.cpp",
+        "    if (pool.live_bytes_in(page * page_bytes, (page + 1) * page_bytes) == 0) drop_swap(page);",
+        "    drop_swap(page);",
+    ),
+    one(
+        "no-drain-before-moving",
+        "an eager buffer is evicted while work on it may be queued",
+        STORE + "moves.cpp",
+        "  drain(lock);\n  for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) {",
+        "  for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) {",
+    ),
+    one(
+        "no-drain-before-pausing",
+        "eager buffers are paused while work on them may be queued",
+        STORE + "moves.cpp",
+        "  if (!config.lazy) drain(lock);",
+        "  (void)lock;",
+    ),
+    one(
+        "move-shared-pages",
+        "an eviction takes pages that other buffers share",
+        STORE + "moves.cpp",
+        "    if (mapping->live_bytes > mine || mapping->pins || mapping->busy)",
+        "    if (mapping->pins || mapping->busy)",
+    ),
+    one(
+        "read-without-waiting",
+        "a read does not wait for the streams that write the buffer",
+        STORE + "moves.cpp",
+        "  for (Slot slot : slots) wait(lock, order.now(slot));",
+        "  (void)slots;",
+    ),
+    one(
+        "read-keeps-pages",
+        "a read that fails leaves its pages in use",
+        STORE + "moves.cpp",
+        "    copy(lock, copies);\n  } catch (...) {\n    let_go(held);",
+        "    copy(lock, copies);\n  } catch (...) {",
+    ),
+)
+
+TRANSACTIONS = (
+    one(
+        "forget-handles-of-a-failed-map",
+        "handles that could not be mapped are not given back",
+        STORE + "allocate.cpp",
+        "    if (failure) physical.give_back(handles);",
+        "    if (failure) handles.clear();",
+    ),
+    one(
+        "forget-to-unmap-in-a-rollback",
+        "what a failed transaction had mapped stays mapped",
+        MAPPING,
+        "      if (unmap_pages(made[i].get()) == CUDA_SUCCESS) {",
+        "      if (true) {",
+    ),
+    one(
+        "forget-addresses-of-a-failed-request",
+        "addresses claimed for a failed request are not given back",
+        STORE + "allocate.cpp",
+        "      if (!table.mapping_at(page)) space.give_back(page, 1);\n    if (tail) pool.unhold(tail);",
+        "      (void)page;\n    if (tail) pool.unhold(tail);",
+    ),
+    one(
+        "cache-what-a-failed-request-created",
+        "handles created for a failed request are kept",
+        PHYSICAL,
+        "    if (!handle.fresh || release(handle) != CUDA_SUCCESS) put(handle);",
+        "    put(handle);",
+    ),
+    one(
+        "no-restore-after-a-failed-move",
+        "a move that fails at its last step does not put the old handle back",
+        STORE + "moves.cpp",
+        "    restore(first, old);",
+        "    physical.put(old);",
+    ),
+    one(
+        "forget-busy-after-a-failed-copy",
+        "pages stay marked as being copied when the copy fails",
+        STORE + "swap.cpp",
+        "  } catch (...) {\n    for (Mapping* mapping : victims) mapping->busy = false;\n",
+        "  } catch (...) {\n",
+    ),
+)
+
+LIMITS = (
+    one(
+        "no-room-check",
+        "a request larger than the room is tried all the same, by giving up what is cached",
+        PHYSICAL,
+        "  if (room_bytes(tier) / page_bytes_ < pages) return CUDA_ERROR_OUT_OF_MEMORY;",
+        "",
+    ),
+    one(
+        "no-limit-check",
+        "handles are created beyond the limit",
+        PHYSICAL,
+        "    if (held() + bytes > limit(tier)) {\n      result = CUDA_ERROR_OUT_OF_MEMORY;",
+        "    if (false) {\n      result = CUDA_ERROR_OUT_OF_MEMORY;",
+    ),
+    one(
+        "host-limits-apart",
+        "mapped and pinned host pages each get the whole host limit",
+        PHYSICAL,
+        "    auto held = [&] { return tier == Tier::kDevice ? held_bytes(tier) : host_bytes(); };",
+        "    auto held = [&] { return held_bytes(tier); };",
+    ),
+    one(
+        "ignore-host-ok",
+        "requests that may not use host memory get it",
+        STORE + "allocate.cpp",
+        "config.oversubscribe && request.host_ok && host_mappable) {",
+        "config.oversubscribe && host_mappable) {",
+    ),
+)
+
+BOOKS = (
+    one(
+        "miscount-allocated",
+        "a free takes the requested size off the allocated bytes",
+        RESOURCE,
+        "  allocated_.current -= block->bytes;",
+        "  allocated_.current -= block->requested;",
+    ),
+    one(
+        "miscount-migrated",
+        "a page brought in is counted once too often",
+        STORE + "swap.cpp",
+        "  migrated_in_bytes += copies.size() * config.page_bytes;",
+        "  migrated_in_bytes += (copies.size() + 1) * config.page_bytes;",
+    ),
+    one(
+        "peak-reset-clears-current",
+        "a reset of the peaks clears the current values",
+        RESOURCE,
+        "gauge->peak = gauge->current;",
+        "gauge->peak = gauge->current = 0;",
+    ),
+    one(
+        "merge-tiers",
+        "free blocks of different tags or tiers are merged",
+        POOL,
+        " || other->held || other->key != block->key) return false;",
+        " || other->held) return false;",
+    ),
+    one(
+        "tail-unchecked",
+        "the end of a range is grown by a stream that it is not ordered for",
+        POOL,
+        "  return order_.usable(block->points, slot) ? block : nullptr;",
+        "  return block;",
+    ),
+    one(
+        "find-unchecked",
+        "other streams' free blocks are taken unasked",
+        POOL,
+        "search(list, kOrderedProbes, scan == Scan::kOrdered);",
+        "search(list, kOrderedProbes, false);",
+    ),
+    one(
+        "merge-loses-points",
+        "a merged block forgets what its upper half waited for",
+        POOL,
+        "  block->points.merge(next->points);\n",
+        "",
+    ),
+    one(
+        "merge-keeps-completed-points",
+        "completed points that come in by a merge stay",
+        POOL,
+        "    order_.prune_complete(block->points);  // what was absorbed may carry completed points\n    if (merg",
+        "    if (block->points.empty()) order_.prune_complete(block->points);\n    if (merg",
+    ),
+    one(
+        "no-alignment",
+        "alignment is ignored",
+        POOL,
+        "  return (base_ + block->begin + align - 1) / align * align - base_;",
+        "  return (void)align, block->begin;",
+    ),
+    one(
+        "free-anything",
+        "an address that was freed can be freed again",
+        RESOURCE,
+        "  if (block && block->live) return block;",
+        "  if (block) return block;",
+    ),
+    one(
+        "use-after-fork",
+        "a child process uses its parent's resource",
+        RESOURCE,
+        "  if (generation_ != current_generation())\n    throw",
+        "  if (false)\n    throw",
+    ),
+    one(
+        "illegal-address-is-not-sticky",
+        "an illegal access does not make the context unusable",
+        "src/driver/driver.cpp",
+        "    case CUDA_ERROR_ILLEGAL_ADDRESS:\n",
+        "",
+    ),
+)
+
+MUTATIONS: tuple[Mutation, ...] = (*ORDERING, *CAPTURES, *PAGES, *TRANSACTIONS, *LIMITS, *BOOKS)
