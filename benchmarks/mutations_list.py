@@ -233,8 +233,8 @@ PAGES = (
         "no-pin-during-use",
         "pages in use can be chosen to give way",
         STORE + "residency.cpp",
-        "      if (mapping->pins || mapping->busy) return;\n      for",
-        "      if (mapping->busy) return;\n      for",
+        "      if (mapping->pins || mapping->busy) return;\n      if (pinned",
+        "      if (mapping->busy) return;\n      if (pinned",
     ),
     one(
         "ignore-user-pins",
