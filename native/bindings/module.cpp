@@ -6,6 +6,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <array>
 
 #include "memx/probe.h"
@@ -16,7 +18,26 @@ using namespace memx;
 
 namespace {
 
-using NoGil = nb::call_guard<nb::gil_scoped_release>;
+// Lets go of the GIL for a scope. A thread that wants it back when the interpreter is already going is ended by CPython
+// (before 3.14) from inside, which no frame above survives: such a thread stays here until the process is gone.
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  ~GilRelease() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+using NoGil = nb::call_guard<GilRelease>;
 
 CUstream as_stream(std::uint64_t handle) { return reinterpret_cast<CUstream>(handle); }
 
@@ -97,7 +118,7 @@ NB_MODULE(_native, m) {
   m.def("probe", [](int device) {
     Probe p;
     {
-      nb::gil_scoped_release release;
+      GilRelease release;
       p = probe(device);
     }
     nb::dict out;
@@ -123,7 +144,7 @@ NB_MODULE(_native, m) {
              config.reuse = as_mode(reuse);
              config.lazy = lazy;
              config.oversubscribe = oversubscribe;
-             nb::gil_scoped_release release;
+             GilRelease release;
              new (self) Resource(config);
            },
            nb::arg("device"), nb::arg("device_limit"), nb::arg("host_limit"), nb::arg("reuse") = "default",
@@ -131,7 +152,7 @@ NB_MODULE(_native, m) {
       .def("allocate",
            [](Resource& self, nb::handle nbytes, std::uint64_t stream, nb::handle align, bool host_ok, std::uint32_t tag) {
              const std::uint64_t bytes = as_size(nbytes, "a size"), alignment = as_size(align, "an alignment");
-             nb::gil_scoped_release release;
+             GilRelease release;
              return self.allocate(bytes, as_stream(stream), alignment, host_ok, tag);
            },
            nb::arg("nbytes"), nb::arg("stream") = 0, nb::arg("align") = 0, nb::arg("host_ok") = true, nb::arg("tag") = 0)
@@ -170,7 +191,7 @@ NB_MODULE(_native, m) {
       .def("resume", &Resource::resume, nb::arg("tag"), NoGil())
       .def("trim", [](Resource& self, nb::handle keep) {
              const std::uint64_t keep_bytes = as_size(keep, "keep_bytes");
-             nb::gil_scoped_release release;
+             GilRelease release;
              return self.trim(keep_bytes);
            },
            nb::arg("keep_bytes") = 0)
@@ -178,7 +199,7 @@ NB_MODULE(_native, m) {
            [](Resource& self, std::uint64_t address, std::uint64_t offset, nb::ndarray<nb::device::cpu, nb::c_contig> into) {
              void* data = into.data();
              const std::size_t bytes = into.nbytes();
-             nb::gil_scoped_release release;
+             GilRelease release;
              self.read(address, offset, data, bytes);
            },
            nb::arg("address"), nb::arg("offset"), nb::arg("into"))
@@ -190,7 +211,7 @@ NB_MODULE(_native, m) {
            [](Resource& self) {
              Statistics statistics;
              {
-               nb::gil_scoped_release release;
+               GilRelease release;
                statistics = self.statistics();
              }
              return as_dict(statistics);
@@ -203,7 +224,7 @@ NB_MODULE(_native, m) {
              static const char* const kNames[] = {"alloc", "free", "record_stream", "wait"};
              std::vector<TraceEvent> events;
              {
-               nb::gil_scoped_release release;
+               GilRelease release;
                events = self.drain_events();
              }
              nb::list out;
