@@ -306,7 +306,9 @@ class _Generator:
             self._emit(ev.Trim())
 
     def _rebalance(self) -> None:
-        if self._program.capture is None and self._fault in (None, "cuMemMap", "cuMemCreate", "cuMemUnmap"):
+        # A failure that repeats may hit the rollback too, and then contents are lost.
+        single = self._fault in ("cuMemMap", "cuMemCreate", "cuMemUnmap")
+        if self._program.capture is None and (self._fault is None or single):
             self._emit(ev.Rebalance())
 
     def _check_contents(self) -> None:
@@ -350,8 +352,8 @@ class _Generator:
             self._emit(ev.Fail(self._fault, every=rng.randint(2, 5), code=code))
         else:
             self._emit(ev.Fail(self._fault, probability=rng.choice((0.1, 0.5)), code=code))
-        if code != "OUT_OF_MEMORY":
-            self._fault += "!"  # what is not out of memory is an error to a rebalance
+        if code != "OUT_OF_MEMORY" or how >= 0.6:
+            self._fault += "!"  # more than one call out of memory, which a rebalance takes for an answer
         self._shaken = True
         return None
 

@@ -127,6 +127,7 @@ class Store {
   Block* find_or_grow(Lock& lock, const Request& request, Tier tier, CUresult& result);
   Block* grow(const Request& request, Tier tier, bool capturing, CUresult& result);
   bool blocking_points(const Request& request, Tier tier, PointSet& out);
+  bool idle_points(Tier tier, std::uint64_t bytes, PointSet& out);
   std::uint64_t reclaim_idle(Tier tier, std::uint64_t bytes);
   bool reclaim(Mapping* mapping);
   void give_up_addresses(std::uint64_t first, std::uint64_t end);
@@ -154,10 +155,11 @@ class Store {
 
   // moves.cpp
   PageTable::Failure move(Lock& lock, std::uint64_t first_page, Tier to);
-  void restore(std::uint64_t first, Handle handle);
+  bool restore(std::uint64_t first, Handle handle);
   void wait_for_uses(Lock& lock, std::uint64_t first_page);
   std::vector<Mapping*> owned_mappings(Block* block, Tier tier, std::uint64_t& skipped);
   std::vector<Block*> tagged(std::uint32_t tag);
+  std::vector<Run> unbacked(std::uint32_t tag);
   void probe_host();
 
   CUstream stream_ = nullptr;  // memx's own, for copies

@@ -68,20 +68,23 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
 bool Store::blocking_points(const Request& request, Tier tier, PointSet& out) {
   const KeyId key = key_of(request.tag, place_for(tier));
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
-  if (block && order.waitable(block->points)) {
-    out = block->points;
-  } else {
-    const std::uint64_t bytes = pages_for(request.bytes, config.page_bytes) * config.page_bytes;
-    if (physical.room_bytes(tier) + table.idle_bytes(tier) < bytes) return false;
-    for (Mapping* mapping = table.idle(tier).front(); mapping; mapping = mapping->next)
-      if (pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, out)) {
-        order.prune_complete(out);
-        if (!out.empty() && order.waitable(out)) break;
-        out.clear();
-      }
-  }
+  if (!block || !order.waitable(block->points))
+    return idle_points(tier, pages_for(request.bytes, config.page_bytes) * config.page_bytes, out);
+  out = block->points;
   order.prune_complete(out);
   return !out.empty();
+}
+
+// The same for that many bytes of pages.
+bool Store::idle_points(Tier tier, std::uint64_t bytes, PointSet& out) {
+  if (physical.room_bytes(tier) + table.idle_bytes(tier) < bytes) return false;
+  for (Mapping* mapping = table.idle(tier).front(); mapping; mapping = mapping->next) {
+    out.clear();
+    if (!pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, out)) continue;
+    order.prune_complete(out);
+    if (!out.empty() && order.waitable(out)) return true;
+  }
+  return false;
 }
 
 Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& result) {

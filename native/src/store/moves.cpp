@@ -99,8 +99,13 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
   failure = table.map(first, handles);
   if (failure) {
     for (const Handle& handle : handles) physical.put(handle);
-    restore(first, old);
+    const bool restored = restore(first, old);
     physical.trim(to, cached_before);
+    if (!restored)
+      throw Error(ErrorKind::kDriver,
+                  "contents lost: " + std::string(call_name(failure.call)) + " failed with " + device.error_name(failure.result) +
+                      " while moving " + format_bytes(bytes) + ", and again while putting them back; the buffers there must be freed",
+                  failure.result, call_name(failure.call));
     return failure;
   }
   for (std::uint64_t page = first; page < first + pages;) {
@@ -114,19 +119,23 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
   return {};
 }
 
-// Puts a handle back where it was taken from. If even that fails, the blocks there have lost their contents.
-void Store::restore(std::uint64_t first, Handle handle) {
+// Puts a handle back where it was taken from. False: it cannot be mapped, and the blocks there have lost their contents.
+bool Store::restore(std::uint64_t first, Handle handle) {
+  constexpr int kAttempts = 3;
   const std::uint64_t begin = first * config.page_bytes, end = begin + ((config.page_bytes) << handle.order);
   std::vector<Handle> handles{handle};
-  table.unstick();
-  if (!table.map(first, handles)) {
-    table.set_live(table.mapping_at(first), pool.live_bytes_in(begin, end));
-    return;
+  for (int attempt = 0; attempt < kAttempts && !handles.empty(); ++attempt) {
+    table.unstick();
+    if (!table.map(first, handles)) {
+      table.set_live(table.mapping_at(first), pool.live_bytes_in(begin, end));
+      return true;
+    }
   }
   for (const Handle& unused : handles) physical.put(unused);
   pool.change_place(begin, end, Place::kUnbacked);
   for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)
     if (block->live) block->lost = true;
+  return false;
 }
 
 std::uint64_t Store::prefetch(Lock& lock, Block* block, Slot slot) {
@@ -191,7 +200,6 @@ void Store::unpin(Block* block) {
 void Store::rebalance(Lock& lock) {
   if (config.lazy) return;
   drain(lock);
-  if (order.poll(true)) pool.tidy();
   std::vector<std::uint64_t> candidates;
   for (Mapping* mapping = table.live(Tier::kHost).back(); mapping; mapping = mapping->prev)
     if (!mapping->pins && !mapping->busy) candidates.push_back(mapping->first);
@@ -238,10 +246,8 @@ void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
       for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) drop_swap(page);
 }
 
-void Store::resume(Lock& lock, std::uint32_t tag) {
-  if (config.lazy) return;
+std::vector<Store::Run> Store::unbacked(std::uint32_t tag) {
   std::vector<Run> runs;
-  std::uint64_t bytes = 0;
   for (Block* block : tagged(tag))
     for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) {
       if (table.mapping_at(page)) continue;
@@ -250,23 +256,41 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
         ++runs.back().pages;
       else
         runs.push_back({page, 1});
-      bytes += config.page_bytes;
     }
-  if (runs.empty()) return;
-  if (order.poll(true)) pool.tidy();
-  Tier tier = Tier::kDevice;
-  if (physical.cached_bytes(tier) < bytes) reclaim_idle(tier, bytes - physical.cached_bytes(tier));
-  std::vector<Mapping*> made;
-  if (physical.room_bytes(tier) < bytes && host_mappable) tier = Tier::kHost;
-  if (physical.room_bytes(tier) < bytes) {
-    Request request;
-    request.requested = request.bytes = bytes;
-    throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));
+  return runs;
+}
+
+void Store::resume(Lock& lock, std::uint32_t tag) {
+  if (config.lazy) return;
+  for (;;) {
+    const std::vector<Run> runs = unbacked(tag);
+    if (runs.empty()) return;
+    std::uint64_t bytes = 0;
+    for (const Run& run : runs) bytes += run.pages * config.page_bytes;
+    if (order.poll(true)) pool.tidy();
+    Tier tier = Tier::kDevice;
+    if (physical.cached_bytes(tier) < bytes) reclaim_idle(tier, bytes - physical.cached_bytes(tier));
+    if (physical.room_bytes(tier) < bytes) {
+      PointSet points;
+      if (idle_points(tier, bytes, points)) {
+        wait(lock, points[0]);
+        continue;
+      }
+      if (host_mappable) tier = Tier::kHost;
+    }
+    if (physical.room_bytes(tier) < bytes) {
+      Request request;
+      request.requested = request.bytes = bytes;
+      throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));
+    }
+    std::vector<Mapping*> made;
+    swap_in(lock, runs, {}, tier, made);
+    for (Mapping* mapping : made)
+      pool.change_place(mapping->first * config.page_bytes, mapping->end() * config.page_bytes,
+                        tier == Tier::kDevice ? Place::kDevice : Place::kHost);
+    let_go(made);
+    return;
   }
-  swap_in(lock, runs, {}, tier, made);
-  for (Mapping* mapping : made)
-    pool.change_place(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, tier == Tier::kDevice ? Place::kDevice : Place::kHost);
-  let_go(made);
 }
 
 std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {

@@ -140,6 +140,7 @@ void Store::drain(Lock& lock) {
   if (order.capturing(StreamTable::kLegacy))
     throw Error(ErrorKind::kInvalidState, "pages do not move while a stream is being captured; end the capture first");
   wait(lock, order.now(StreamTable::kContext));
+  if (order.poll(true)) pool.tidy();
 }
 
 std::string Store::out_of_memory(const Request& request, CUresult result) {
