@@ -348,8 +348,8 @@ TRANSACTIONS = (
         "no-restore-after-a-failed-move",
         "a move that fails at its last step does not put the old handle back",
         STORE + "moves.cpp",
-        "    restore(first, old);",
-        "    physical.put(old);",
+        "    const bool restored = restore(first, old);",
+        "    const bool restored = (physical.put(old), false);",
     ),
     one(
         "forget-busy-after-a-failed-copy",
