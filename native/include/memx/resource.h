@@ -77,6 +77,7 @@ class Resource {
 
  private:
   Lock enter();  // locked; throws after a fork, a close or a sticky error
+  Lock enter_even_closed();  // locked; throws after a fork, whose lock may be another thread's for ever
   Block* live_block(std::uint64_t address, const char* doing);
   void free_on(std::uint64_t address, const CUstream* stream);
   void update();

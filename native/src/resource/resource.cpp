@@ -70,12 +70,16 @@ void Resource::close() {
   requested_.current = allocated_.current = active_.current = 0;
 }
 
-Lock Resource::enter() {
+Lock Resource::enter_even_closed() {
   if (generation_ != current_generation())
     throw Error(ErrorKind::kInvalidState,
                 "this memx resource was initialised before fork: a CUDA context does not survive it. Create the "
                 "resource in the child, or start the child with the 'spawn' method");
-  Lock lock(mutex_);
+  return Lock(mutex_);
+}
+
+Lock Resource::enter() {
+  Lock lock = enter_even_closed();
   if (!store_) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
   if (CUresult sticky = device_->sticky())
     throw Error(ErrorKind::kDriver,
@@ -270,8 +274,7 @@ std::uint64_t Resource::size_of(std::uint64_t address) {
 }
 
 Statistics Resource::statistics() {
-  if (generation_ != current_generation()) enter();
-  Lock lock(mutex_);
+  Lock lock = enter_even_closed();
   Statistics out{};
   out.requested = requested_;
   out.allocated = allocated_;
@@ -293,7 +296,7 @@ Statistics Resource::statistics() {
 }
 
 void Resource::reset_peak_statistics() {
-  Lock lock(mutex_);
+  Lock lock = enter_even_closed();
   for (Gauge* gauge : {&requested_, &allocated_, &active_}) gauge->peak = gauge->current;
   if (!store_) return;
   store_->physical.reset_peaks();
@@ -301,17 +304,17 @@ void Resource::reset_peak_statistics() {
 }
 
 void Resource::record_events(bool on) {
-  Lock lock(mutex_);
+  Lock lock = enter_even_closed();
   log_.enable(on);
 }
 
 std::vector<TraceEvent> Resource::drain_events() {
-  Lock lock(mutex_);
+  Lock lock = enter_even_closed();
   return log_.drain();
 }
 
 void Resource::check() {
-  Lock lock(mutex_);
+  Lock lock = enter_even_closed();
   if (!store_) return;
   std::string why;
   bool ok = store_->check(&why);
