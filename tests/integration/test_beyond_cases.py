@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -19,6 +21,7 @@ import memx
 from memx import _native
 
 Make = Callable[..., _native.Resource]
+PACKAGE = Path(memx.__file__).parent
 SIMULATE = (
     "import gc, os, threading\n"
     "import memx\n"
@@ -34,7 +37,12 @@ def exits(code: str, times: int = 1) -> None:
     for start in range(0, times, AT_ONCE):
         children = [
             subprocess.Popen(
-                [sys.executable, "-c", SIMULATE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                [sys.executable, "-c", SIMULATE + code],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=PACKAGE / "data",  # not the sources, which may lie in the working directory
+                env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
             )
             for _ in range(min(AT_ONCE, times - start))
         ]
