@@ -93,10 +93,11 @@ class Workshop:
         (module,) = (self._build / "native").glob("_native.*")
         shutil.copy(module, self.root / "memx" / module.name)
 
-    def test(self) -> tuple[str | None, str]:
+    def test(self, tests: tuple[str, ...] = ()) -> tuple[str | None, str]:
         """The first test that fails, and what it says."""
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--timeout=90", *TESTS],
+            [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--timeout=90",
+             *(tests or TESTS)],
             cwd=self.root,
             env=os.environ | {"PYTHONPATH": str(self.root)},
             capture_output=True,
@@ -123,7 +124,7 @@ def judge(workshop: Workshop, mutation: Mutation) -> Outcome:
     workshop.apply(mutation)
     try:
         workshop.build()
-        test, complaint = workshop.test()
+        test, complaint = workshop.test(mutation.tests)
     except subprocess.TimeoutExpired:
         test, complaint = "the test run itself", f"not over after {LIMIT_S} s"
     finally:

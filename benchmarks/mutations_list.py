@@ -16,11 +16,14 @@ class Mutation(NamedTuple):
     what : str
         What is wrong then, in words.
     edits : tuple of (file below ``native``, text that occurs there once, text to put in its place)
+    tests : tuple of str
+        The tests to ask, where others would fail for one of several edits alone; else all.
     """
 
     name: str
     what: str
     edits: tuple[tuple[str, str, str], ...]
+    tests: tuple[str, ...] = ()
 
 
 ORDER, POOL, STORE = "src/order/order.cpp", "src/pool/pool.cpp", "src/store/"
@@ -83,11 +86,13 @@ ORDERING = (
                 "return one; }(), slot); });",
             ),
         ),
+        ("tests/cases",),
     ),
     Mutation(
         "forget-inherited-points",
         "a free forgets the points that the block had inherited (and no action covers them)",
         (NOT_EXPLICIT, (RESOURCE, "  PointSet points = block->points;\n  order", "  PointSet points;\n  order")),
+        ("tests/cases",),
     ),
     one(
         "edge-into-the-future",
