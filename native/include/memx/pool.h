@@ -93,6 +93,8 @@ class Pool {
   void extend(Block* held_tail, std::uint64_t bytes);
   // The points that all of [begin, end) waits for; false if something there is live or held.
   bool free_points(std::uint64_t begin, std::uint64_t end, PointSet& out);
+  // The points that the free parts of it wait for.
+  PointSet pending_points(std::uint64_t begin, std::uint64_t end);
   // Takes [begin, end), all free, out of the pool.
   void remove_range(std::uint64_t begin, std::uint64_t end);
   // The pages of [begin, end) changed place: free blocks there follow, live ones are marked moved.

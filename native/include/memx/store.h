@@ -154,10 +154,12 @@ class Store {
   std::uint64_t live_in_page(std::uint64_t page);
 
   // moves.cpp
+  struct Relocation;
+  void wait_for_relocations(Lock& lock);
   PageTable::Failure move(Lock& lock, std::uint64_t first_page, Tier to);
   bool restore(std::uint64_t first, Handle handle);
   void wait_for_uses(Lock& lock, std::uint64_t first_page);
-  std::vector<Mapping*> owned_mappings(Block* block, Tier tier, std::uint64_t& skipped);
+  std::vector<std::uint64_t> owned_mappings(Block* block, Tier tier, std::uint64_t& skipped);
   std::vector<Block*> tagged(std::uint32_t tag);
   std::vector<Run> unbacked(std::uint32_t tag);
   void probe_host();
@@ -168,6 +170,7 @@ class Store {
   std::uint64_t next_use_ = 1;
   std::uint64_t pinned_bytes_ = 0;  // of mappings in use
   unsigned moving_ = 0;             // copies in progress, with the lock let go
+  unsigned relocating_ = 0;         // explicit moves of eager pages: nobody gets memory on those pages meanwhile
 };
 
 }  // namespace memx

@@ -283,6 +283,14 @@ bool Pool::free_points(std::uint64_t begin, std::uint64_t end, PointSet& out) {
   return true;
 }
 
+PointSet Pool::pending_points(std::uint64_t begin, std::uint64_t end) {
+  PointSet points;
+  for (Block* block = at(begin); block && block->begin < end; block = block->next)
+    if (!block->live) points.merge(block->points);
+  order_.prune_complete(points);
+  return points;
+}
+
 Block* Pool::isolate(Block* block, std::uint64_t begin, std::uint64_t end) {
   delist(block);
   if (begin > block->begin) {

@@ -17,6 +17,7 @@ Place place_for(Tier tier) { return tier == Tier::kDevice ? Place::kDevice : Pla
 
 Block* Store::allocate(Lock& lock, const Request& request) {
   if (config.lazy) return allocate_lazy(lock, request);
+  wait_for_relocations(lock);
   const KeyId key = key_of(request.tag, Place::kDevice);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
   if (block) {
@@ -38,6 +39,7 @@ Block* Store::allocate(Lock& lock, const Request& request) {
 Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresult& result) {
   const KeyId key = key_of(request.tag, place_for(tier));
   for (;;) {
+    wait_for_relocations(lock);
     // With nothing freed before there is nothing that a capture would have to be left alone by.
     const bool used_before = order.outstanding() || table.idle_bytes(tier) || physical.cached_bytes(tier);
     const bool capturing = used_before && order.capturing(request.slot);

@@ -1,26 +1,47 @@
 // Explicit moves, pauses and trims.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "memx/store.h"
 
 namespace memx {
 
-// Waits for the work queued on a mapping; it may be gone or another when this returns.
+// While one exists, no eager memory is handed out: the free parts of a page that moves stay free.
+struct Store::Relocation {
+  explicit Relocation(Store& store) : store(store) { ++store.relocating_; }
+  ~Relocation() {
+    --store.relocating_;
+    store.changed_.notify_all();
+  }
+  Store& store;
+};
+
+void Store::wait_for_relocations(Lock& lock) {
+  while (relocating_) wait_for_change(lock, "pages that another thread is moving");
+}
+
+// Waits for the work queued on a mapping, that of freed blocks too; it may be gone or another when this returns.
 void Store::wait_for_uses(Lock& lock, std::uint64_t first_page) {
   for (;;) {
     Mapping* mapping = table.mapping_at(first_page);
     if (!mapping) return;
-    order.prune_complete(mapping->uses);
-    if (mapping->uses.empty()) return;
-    wait(lock, mapping->uses[0]);
+    PointSet points = mapping->uses;
+    if (!config.lazy) {
+      points = pool.pending_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes);
+      // Eager pages move at their address and with the caller's promise: a graph finds them again.
+      points.remove_if([](const Point& point) { return point.slot == StreamTable::kGraph; });
+    }
+    order.prune_complete(points);
+    if (points.empty()) return;
+    wait(lock, points[0]);
   }
 }
 
-// Mappings of the block in a tier (kPinned: any) on which nothing else is alive.
-std::vector<Mapping*> Store::owned_mappings(Block* block, Tier tier, std::uint64_t& skipped) {
+// First pages of the block's mappings in a tier on which nothing else is alive.
+std::vector<std::uint64_t> Store::owned_mappings(Block* block, Tier tier, std::uint64_t& skipped) {
   const std::uint64_t page_bytes = config.page_bytes;
-  std::vector<Mapping*> owned;
+  std::vector<std::uint64_t> owned;
   skipped = 0;
   for (std::uint64_t page = block->begin / page_bytes; page * page_bytes < block->end();) {
     Mapping* mapping = table.mapping_at(page);
@@ -34,7 +55,7 @@ std::vector<Mapping*> Store::owned_mappings(Block* block, Tier tier, std::uint64
     if (mapping->live_bytes > mine || mapping->pins || mapping->busy)
       skipped += mine;
     else
-      owned.push_back(mapping);
+      owned.push_back(mapping->first);
   }
   return owned;
 }
@@ -42,7 +63,9 @@ std::vector<Mapping*> Store::owned_mappings(Block* block, Tier tier, std::uint64
 // Moves one eager mapping to another tier at the same address: into new handles mapped elsewhere, then exchanged.
 PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
   const std::uint64_t page_bytes = config.page_bytes;
+  wait_for_uses(lock, first);
   Mapping* mapping = table.mapping_at(first);
+  if (!mapping || mapping->first != first || mapping->busy || mapping->handle.tier == to) return {};  // another thread's by now
   const std::uint64_t pages = mapping->pages(), bytes = pages * page_bytes;
   const std::uint64_t cached_before = physical.cached_bytes(to);
   if (cached_before < bytes) reclaim_idle(to, bytes - cached_before);
@@ -65,6 +88,8 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
     return failure;
   }
   mapping->busy = true;
+  for (std::uint64_t page = *scratch; page < *scratch + pages; page = table.mapping_at(page)->end())
+    table.mapping_at(page)->busy = true;
   lock.unlock();
   {
     ContextScope current(device);
@@ -144,9 +169,10 @@ std::uint64_t Store::prefetch(Lock& lock, Block* block, Slot slot) {
     return 0;
   }
   drain(lock);
+  const Relocation relocation(*this);
   std::uint64_t skipped = 0;
-  for (Mapping* mapping : owned_mappings(block, Tier::kHost, skipped)) {
-    PageTable::Failure failure = move(lock, mapping->first, Tier::kDevice);
+  for (std::uint64_t first : owned_mappings(block, Tier::kHost, skipped)) {
+    PageTable::Failure failure = move(lock, first, Tier::kDevice);
     if (failure.result == CUDA_ERROR_OUT_OF_MEMORY && !device.sticky()) {
       Request request;
       request.requested = request.bytes = block->bytes;
@@ -161,8 +187,7 @@ std::uint64_t Store::evict(Lock& lock, Block* block) {
   if (block->pins) throw Error(ErrorKind::kInvalidState, "this buffer is pinned: unpin it before evicting it");
   std::uint64_t skipped = 0;
   if (config.lazy) {
-    std::vector<std::uint64_t> firsts;
-    for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) firsts.push_back(mapping->first);
+    const std::vector<std::uint64_t> firsts = owned_mappings(block, Tier::kDevice, skipped);
     for (std::uint64_t first : firsts) wait_for_uses(lock, first);
     std::vector<Mapping*> idle;
     for (std::uint64_t first : firsts) {
@@ -175,8 +200,9 @@ std::uint64_t Store::evict(Lock& lock, Block* block) {
   if (!host_mappable)
     throw Error(ErrorKind::kInvalidState, "an eager buffer cannot be evicted here: host memory cannot be mapped for the device");
   drain(lock);
-  for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) {
-    PageTable::Failure failure = move(lock, mapping->first, Tier::kHost);
+  const Relocation relocation(*this);
+  for (std::uint64_t first : owned_mappings(block, Tier::kDevice, skipped)) {
+    PageTable::Failure failure = move(lock, first, Tier::kHost);
     if (failure.result == CUDA_ERROR_OUT_OF_MEMORY && !device.sticky())
       throw Error(ErrorKind::kOutOfMemory, "out of memory: no room to evict a buffer to the host (host_limit " +
                                                format_bytes(config.host_limit) + ", used " + format_bytes(physical.host_bytes()) + ")");
@@ -200,6 +226,7 @@ void Store::unpin(Block* block) {
 void Store::rebalance(Lock& lock) {
   if (config.lazy) return;
   drain(lock);
+  const Relocation relocation(*this);
   std::vector<std::uint64_t> candidates;
   for (Mapping* mapping = table.live(Tier::kHost).back(); mapping; mapping = mapping->prev)
     if (!mapping->pins && !mapping->busy) candidates.push_back(mapping->first);
@@ -223,7 +250,11 @@ std::vector<Block*> Store::tagged(std::uint32_t tag) {
 }
 
 void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
-  if (!config.lazy) drain(lock);
+  std::optional<Relocation> relocation;
+  if (!config.lazy) {
+    drain(lock);
+    relocation.emplace(*this);
+  }
   std::vector<std::uint64_t> firsts;
   for (Block* block : tagged(tag))
     for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end();) {
@@ -294,6 +325,7 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
 }
 
 std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {
+  wait_for_relocations(lock);
   table.unstick();
   order.event_for(order.latest(StreamTable::kContext));
   std::uint64_t released = 0;
@@ -306,7 +338,6 @@ std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {
     const std::uint64_t left = physical.cached_bytes(tier);
     released += physical.trim(tier, left > excess ? left - excess : 0);
   }
-  (void)lock;
   return released + physical.trim(Tier::kPinned, keep_bytes);
 }
 
