@@ -25,7 +25,7 @@ from mutations_list import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
 # Those first that say most in a second.
-INTEGRATION = ("order", "captures", "lost", "reclaim", "wide_handles")
+INTEGRATION = ("order", "captures", "lost", "reclaim", "wide_handles", "moves")
 TESTS = (
     *(f"tests/integration/test_{name}.py" for name in INTEGRATION),
     *(f"tests/allocator/test_{name}.py" for name in ("eager", "lazy", "failures", "states")),

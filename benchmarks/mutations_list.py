@@ -287,15 +287,23 @@ PAGES = (
         "no-drain-before-moving",
         "an eager buffer is evicted while work on it may be queued",
         STORE + "moves.cpp",
-        "  drain(lock);\n  for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) {",
-        "  for (Mapping* mapping : owned_mappings(block, Tier::kDevice, skipped)) {",
+        "  drain(lock);\n  const Relocation relocation(*this);\n"
+        "  for (std::uint64_t first : owned_mappings(block, Tier::kDevice",
+        "  const Relocation relocation(*this);\n  for (std::uint64_t first : owned_mappings(block, Tier::kDevice",
     ),
     one(
         "no-drain-before-pausing",
         "eager buffers are paused while work on them may be queued",
         STORE + "moves.cpp",
-        "  if (!config.lazy) drain(lock);",
-        "  (void)lock;",
+        "    drain(lock);\n    relocation.emplace(*this);",
+        "    relocation.emplace(*this);",
+    ),
+    one(
+        "allocate-on-pages-that-move",
+        "other threads get memory on pages that an eviction is copying",
+        STORE + "moves.cpp",
+        "  while (relocating_) wait_for_change",
+        "  while (false) wait_for_change",
     ),
     one(
         "move-shared-pages",
