@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import memx
 from memx import _native
 
 Make = Callable[..., _native.Resource]
+PER_THREAD = 2
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -96,3 +98,66 @@ def test_a_read_that_fails_leaves_no_page_in_use(resource: Make) -> None:
         memx.sim.fail(call)
     r.trim()
     r.end_use(r.begin_use([(a, 0, size, 2)], 0))
+
+
+def use_behind(r: _native.Resource, kernels: Kernels, stream: int, held: int) -> int:
+    """A buffer of the whole device whose work on a stream cannot begin before a held stream goes on."""
+    x = r.allocate(2 * PAGE, stream)
+    memx.sim.hold(held)
+    kernels.order(stream, held)
+    kernels.stamp(stream, x, 2 * PAGE, 1 << 32)
+    return x
+
+
+def give_to(r: _native.Resource, kernels: Kernels, stream: int) -> None:
+    """The device's memory goes to another stream, whose contents must last."""
+    y = r.allocate(2 * PAGE, stream)
+    kernels.stamp(stream, y, 2 * PAGE, 2 << 32)
+    kernels.synchronize()
+    out = np.empty(2 * PAGE, np.uint8)
+    r.read(y, 0, out)
+    assert np.array_equal(out, pattern(2 << 32, 2 * PAGE))
+    r.free(y)
+
+
+def test_a_free_when_the_stream_is_gone_and_its_handle_anothers(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(device=2, host=0)
+    gone = kernels.stream()
+    x = use_behind(r, kernels, gone, streams[0])
+    kernels.destroy(gone)
+    again = kernels.stream()
+    assert again == gone  # the simulator's handles come back
+    r.free(x)
+    give_to(r, kernels, streams[1])
+    kernels.destroy(again)
+
+
+def test_a_free_by_another_thread_on_a_per_thread_stream(resource: Make, kernels: Kernels, streams: list[int]) -> None:
+    r = resource(device=2, host=0)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(driver.cuCtxSetCurrent, kernels.context).result()
+        x = thread.submit(use_behind, r, kernels, PER_THREAD, streams[0]).result()
+        r.free(x)
+        give_to(r, kernels, streams[1])
+
+
+def test_a_stream_recorded_in_another_thread_is_that_threads(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(device=2, host=0)
+    held, other = streams
+    x = r.allocate(2 * PAGE, other)
+    with ThreadPoolExecutor(1) as thread:
+
+        def use() -> None:
+            kernels.order(PER_THREAD, held)
+            kernels.stamp(PER_THREAD, x, 2 * PAGE, 1 << 32)
+            r.record_stream(x, PER_THREAD)
+
+        thread.submit(driver.cuCtxSetCurrent, kernels.context).result()
+        memx.sim.hold(held)
+        thread.submit(use).result()
+        r.free(x)
+        give_to(r, kernels, other)
