@@ -12,6 +12,7 @@
 #include "context.h"
 #include "kernels.h"
 #include "works.h"
+#include "younger.h"
 
 using namespace memxsim;
 

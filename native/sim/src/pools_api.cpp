@@ -5,6 +5,7 @@
 #include "capture.h"
 #include "context.h"
 #include "works.h"
+#include "younger.h"
 
 using namespace memxsim;
 
@@ -269,7 +270,7 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute 
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   auto& wide = *static_cast<cuuint64_t*>(value);
   auto& narrow = *static_cast<int*>(value);
-  switch (name) {
+  switch (static_cast<int>(name)) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: narrow = pool->reuse[0]; break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: narrow = pool->reuse[1]; break;
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: narrow = pool->reuse[2]; break;
@@ -278,11 +279,11 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute 
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: wide = pool->used; break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH: wide = pool->used_high; break;
-    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE: narrow = CU_MEM_ALLOCATION_TYPE_PINNED; break;
-    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES: narrow = CU_MEM_HANDLE_TYPE_NONE; break;
-    case CU_MEMPOOL_ATTR_LOCATION_ID: narrow = pool->shown.id; break;
-    case CU_MEMPOOL_ATTR_LOCATION_TYPE: narrow = pool->shown.type; break;
-    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE: wide = 0; break;
+    case younger::kAllocationType: narrow = CU_MEM_ALLOCATION_TYPE_PINNED; break;
+    case younger::kExportHandleTypes: narrow = CU_MEM_HANDLE_TYPE_NONE; break;
+    case younger::kLocationId: narrow = pool->shown.id; break;
+    case younger::kLocationType: narrow = pool->shown.type; break;
+    case younger::kMaxPoolSize: wide = 0; break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;

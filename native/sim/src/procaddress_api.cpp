@@ -9,6 +9,7 @@
 #include "context.h"
 #include "unsupported.h"
 #include "versions.h"
+#include "younger.h"
 
 using namespace memxsim;
 
