@@ -165,8 +165,8 @@ CAPTURES = (
         "capture-point-as-usual",
         "memory freed on a capturing stream is reused as if the graph ran once",
         ORDER,
-        "  if (!stream->late && is_capturing(stream->handle)) {",
-        "  if (false) {",
+        "  if (slot <= kGraph || !may_capture() || !is_capturing(streams_[slot].handle)) return slot;",
+        "  if (true) return slot;",
     ),
     one(
         "query-breaks-capture",
@@ -193,8 +193,8 @@ CAPTURES = (
         "legacy-query-breaks-capture",
         "the legacy stream is asked about while a blocking stream captures",
         ORDER,
-        "    if (is_capturing(nullptr)) {",
-        "    if (false) {",
+        "  if (capturing(slot)) return;  // a query would break it",
+        "  // a query would break it",
     ),
     one(
         "release-in-capture",
@@ -437,7 +437,7 @@ BOOKS = (
         "tail-unchecked",
         "the end of a range is grown by a stream that it is not ordered for",
         POOL,
-        "  return order_.usable(block->points, slot) ? block : nullptr;",
+        "  return order_.usable(block->points, slot, graph) ? block : nullptr;",
         "  return block;",
     ),
     one(

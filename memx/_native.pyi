@@ -15,7 +15,9 @@ class Resource:
         lazy: bool = False,
         oversubscribe: bool = True,
         page: int = 0,
-    ) -> None: ...
+        framework: bool = False,
+    ) -> None:
+        """`framework`: the caller keeps its streams for good and announces its captures."""
     def allocate(self, nbytes: int, stream: int = 0, align: int = 0, host_ok: bool = True, tag: int = 0) -> int:
         """Address of a new buffer; 0 for size 0. Any integer is taken, bad ones are refused."""
     def free(self, address: int, stream: int | None = None) -> None:
@@ -23,6 +25,12 @@ class Resource:
     def record_stream(self, address: int, stream: int) -> None: ...
     def note_wait(self, stream: int, on: int) -> None: ...
     def exclude_stream(self, stream: int) -> None: ...
+    def announce_capture(self, begin: bool) -> None:
+        """A framework's capture is about to begin, or has ended; calls nest."""
+    def private_tag(self, tag: int) -> None:
+        """What a stream frees under the tag while it is captured, it may have again there in captures."""
+    def retire_tag(self, tag: int) -> None:
+        """The tag's memory becomes ordinary once the context's work so far is over: its graphs are gone."""
     def begin_use(self, operands: Sequence[tuple[int, int, int, int]], stream: int) -> int:
         """Make (address, offset, nbytes, mode) ranges resident; mode 1 read, 2 write, 3 both. Returns a token."""
     def end_use(self, token: int) -> None: ...

@@ -135,7 +135,7 @@ NB_MODULE(_native, m) {
   nb::class_<Resource>(m, "Resource")
       .def("__init__",
            [](Resource* self, int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
-              bool oversubscribe, nb::handle page) {
+              bool oversubscribe, nb::handle page, bool framework) {
              Config config;
              config.device = device;
              config.device_limit = as_size(device_limit, "device_limit");
@@ -144,11 +144,13 @@ NB_MODULE(_native, m) {
              config.reuse = as_mode(reuse);
              config.lazy = lazy;
              config.oversubscribe = oversubscribe;
+             config.framework = framework;
              GilRelease release;
              new (self) Resource(config);
            },
            nb::arg("device"), nb::arg("device_limit"), nb::arg("host_limit"), nb::arg("reuse") = "default",
-           nb::arg("lazy") = false, nb::arg("oversubscribe") = true, nb::arg("page") = 0)
+           nb::arg("lazy") = false, nb::arg("oversubscribe") = true, nb::arg("page") = 0,
+           nb::arg("framework") = false)
       .def("allocate",
            [](Resource& self, nb::handle nbytes, std::uint64_t stream, nb::handle align, bool host_ok, std::uint32_t tag) {
              const std::uint64_t bytes = as_size(nbytes, "a size"), alignment = as_size(align, "an alignment");
@@ -169,6 +171,9 @@ NB_MODULE(_native, m) {
       .def("note_wait", [](Resource& self, std::uint64_t s, std::uint64_t on) { self.note_wait(as_stream(s), as_stream(on)); },
            nb::arg("stream"), nb::arg("on"), NoGil())
       .def("exclude_stream", [](Resource& self, std::uint64_t s) { self.exclude_stream(as_stream(s)); }, nb::arg("stream"), NoGil())
+      .def("announce_capture", &Resource::announce_capture, nb::arg("begin"), NoGil())
+      .def("private_tag", &Resource::private_tag, nb::arg("tag"), NoGil())
+      .def("retire_tag", &Resource::retire_tag, nb::arg("tag"), NoGil())
       .def("begin_use",
            [](Resource& self, const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, unsigned>>& operands,
               std::uint64_t stream) {

@@ -6,12 +6,16 @@
 // between them that memx made or was told of; it knows no others.
 //
 // A stream is known by its id, not by its handle, because handles are recycled. A point is recorded with an
-// event at once, except on streams that outlive every block (the legacy stream, the whole context): there it
-// is recorded when somebody asks, which can only cover more work than needed.
+// event at once, except on streams that outlive every block (the legacy stream, the whole context, a framework's
+// pooled ones): there it is recorded when somebody asks, which can only cover more work than needed.
+//
+// A framework (`framework`) keeps its streams and announces its captures: a handle seen before is looked up and not
+// asked about, and whether a stream captures is asked only while a capture is announced.
 #pragma once
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -86,7 +90,7 @@ using EventRef = std::shared_ptr<CUevent_st>;
 
 class StreamTable {
  public:
-  StreamTable(Device& device, ReuseMode mode);
+  StreamTable(Device& device, ReuseMode mode, bool framework = false);
   ~StreamTable();
   StreamTable(const StreamTable&) = delete;
   StreamTable& operator=(const StreamTable&) = delete;
@@ -94,6 +98,7 @@ class StreamTable {
   static constexpr Slot kLegacy = 0;
   static constexpr Slot kContext = 1;  // all work of the context; a point on it is ordered before nothing
   static constexpr Slot kGraph = 2;    // work that a captured graph may replay at any time: never over
+  static constexpr Slot kNone = ~Slot{0};
 
   // The stream that `handle` means now, in this thread. Throws for a handle that the driver refuses.
   Slot slot_of(CUstream handle);
@@ -103,6 +108,11 @@ class StreamTable {
   // Everything queued on the stream so far. Never throws: what cannot be recorded becomes a point on kContext.
   // `handle`: how the calling thread names the stream.
   Point now(Slot slot) noexcept;
+  // Where work queued on the stream now goes: the stream itself or, while it is captured, a slot that stands for
+  // graphs. A framework's captures have one for each stream, others are all kGraph.
+  Slot target(Slot slot) noexcept;
+  bool is_graph(Slot slot) const { return streams_[slot].graph; }
+  Point mark(Slot graph) noexcept;  // what is used in a graph
 
   Point latest(Slot slot) const { return {slot, streams_[slot].issued}; }
   bool complete(const Point& point) const { return point.number <= streams_[point.slot].completed; }
@@ -118,7 +128,8 @@ class StreamTable {
   bool ordered(const Point& point, Slot slot) const;
   // ... or by the legacy stream's implicit order, which the block must go on carrying:
   bool implicitly_ordered(const Point& point, Slot slot) const;
-  bool usable(const PointSet& points, Slot slot) const;
+  // `graph`: the stream's target while it is captured, if what the same stream freed in captures may be used again.
+  bool usable(const PointSet& points, Slot slot, Slot graph = kNone) const;
   // For usable points: where only the implicit order puts work on `slot` after them, queues an event there. That is the
   // action which makes the order hold for whoever waits for the stream, the host too. False if it cannot.
   bool make_explicit(const PointSet& points, Slot slot);
@@ -133,6 +144,8 @@ class StreamTable {
   void exclude(Slot slot) { streams_[slot].excluded = true; }
   bool excluded(Slot slot) const { return streams_[slot].excluded; }
   bool capturing(Slot slot);
+  void announce_capture(bool begin) { announced_ += begin ? 1 : announced_ ? -1 : 0; }
+  bool may_capture() const { return !framework_ || announced_; }
   // Is there any point that is not known to be over?
   bool outstanding() const;
   // Finds out whether a stream that exists now is blocking.
@@ -161,7 +174,9 @@ class StreamTable {
     bool late = false;        // outlives every block
     bool per_thread = false;  // its handle means it in one thread only
     bool excluded = false;
-    bool active = false;  // in active_
+    bool graph = false;       // stands for what graphs may replay
+    bool active = false;      // in active_
+    Slot twin = kNone;        // of a stream: its captured work's slot; of that: the stream
     std::uint64_t issued = 0;     // number of the latest point
     std::uint64_t recorded = 0;   // the latest point an event covers
     std::uint64_t completed = 0;  // the latest point known to be over
@@ -174,13 +189,27 @@ class StreamTable {
   void keep(Slot slot, EventRef event);  // `event` covers all points issued on the stream
   void poll_stream(Stream& stream);
   void thin(Stream& stream);
+  void activate(Slot slot);
+  void catch_up(Slot slot);
+  bool is_live(Slot slot) noexcept;  // does the handle still mean the stream?
+  // Slots of handles seen lately, where handles last.
+  struct Known {
+    CUstream handle = nullptr;
+    Slot slot = 0;
+  };
+  Known& known(CUstream handle) {
+    return known_[(reinterpret_cast<std::uintptr_t>(handle) * 0x9E3779B97F4A7C15ull) >> 58];
+  }
 
   Device& device_;
   ReuseMode mode_;
   std::shared_ptr<EventPool> pool_;
   std::deque<Stream> streams_;
   std::unordered_map<unsigned long long, Slot> by_id_;
-  std::vector<Slot> active_;  // streams with events or late points outstanding
+  std::vector<Slot> active_;  // streams with points outstanding
+  std::array<Known, 64> known_{};
+  bool framework_;
+  unsigned announced_ = 0;  // captures under way
   bool news_ = false;  // something was found complete since the last poll
 };
 

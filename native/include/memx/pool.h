@@ -71,7 +71,8 @@ class Pool {
     kOrdered,  // also those that the order says are over or ordered before the stream
     kAny,      // whatever fits, ordered or not
   };
-  Block* find(KeyId key, std::uint64_t bytes, std::uint64_t align, Slot slot, Scan scan);
+  // `graph`: see StreamTable::usable.
+  Block* find(KeyId key, std::uint64_t bytes, std::uint64_t align, Slot slot, Scan scan, Slot graph = StreamTable::kNone);
   // Cuts a live block out of a free one. `bytes` is a multiple of the granularity.
   Block* take(Block* free, std::uint64_t bytes, std::uint64_t align, Slot slot, std::uint64_t requested);
   // Ends a live block; `points` are what its pages still wait for. Returns the free block it became part of.
@@ -86,7 +87,7 @@ class Pool {
   // A range becomes a free block, held: merged with a neighbour it would have to wait for that one's points.
   Block* add_range(std::uint64_t begin, std::uint64_t bytes, KeyId key);
   // The free block at the end of the range that the key grew last, if the stream may have it.
-  Block* tail(KeyId key, Slot slot);
+  Block* tail(KeyId key, Slot slot, Slot graph = StreamTable::kNone);
   std::uint64_t top(KeyId key) const;  // where that range ends; 0 if there is none
   void hold(Block* free);
   void unhold(Block* free);
@@ -99,6 +100,9 @@ class Pool {
   void remove_range(std::uint64_t begin, std::uint64_t end);
   // The pages of [begin, end) changed place: free blocks there follow, live ones are marked moved.
   void change_place(std::uint64_t begin, std::uint64_t end, Place place);
+
+  // All of a tag becomes tag 0's, and waits for `over` instead of graphs.
+  void retire(std::uint32_t tag, Point over);
 
   Block* starting_at(std::uint64_t offset);
   Block* at(std::uint64_t offset);  // the block that covers it

@@ -44,6 +44,12 @@ class Resource {
   void record_stream(std::uint64_t address, CUstream stream);
   void note_wait(CUstream stream, CUstream on);
   void exclude_stream(CUstream stream);
+  // Frameworks only. A capture is about to begin, or has ended; calls nest.
+  void announce_capture(bool begin);
+  // The tag is a framework's private memory pool: what a stream frees while it is captured, it may have again under
+  // the same tag while it is captured. retire_tag: that pool is gone, and so is every graph that used it.
+  void private_tag(std::uint32_t tag);
+  void retire_tag(std::uint32_t tag);
 
   struct Use {
     std::uint64_t address, offset, bytes;

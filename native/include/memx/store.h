@@ -34,6 +34,7 @@ struct Config {
   bool lazy = false;
   bool oversubscribe = true;
   std::uint64_t page_bytes = 0;
+  bool framework = false;  // the caller keeps its streams and announces its captures: see StreamTable
 };
 
 using Lock = std::unique_lock<std::mutex>;
@@ -45,6 +46,7 @@ struct Request {
   Slot slot = 0;
   std::uint32_t tag = 0;
   bool host_ok = true;
+  Slot graph = StreamTable::kNone;  // in a capture into a private tag: see StreamTable::usable
 };
 
 enum Mode : unsigned { kRead = 1, kWrite = 2 };
@@ -66,6 +68,10 @@ class Store {
   Block* allocate(Lock& lock, const Request& request);
   // Ends a block whose pages still wait for `points`.
   void release(Block* block, PointSet points);
+  // What a stream frees in captures under this tag it may have again in them.
+  void make_private(std::uint32_t tag);
+  // The tag's memory becomes ordinary, and its graphs are gone.
+  void retire(std::uint32_t tag);
 
   // Backs the operands on the device and keeps them there until end_use; all or nothing.
   std::uint64_t begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot);
@@ -164,7 +170,10 @@ class Store {
   std::vector<Run> unbacked(std::uint32_t tag);
   void probe_host();
 
+  bool is_private(std::uint32_t tag) const { return tag < private_.size() && private_[tag]; }
+
   CUstream stream_ = nullptr;  // memx's own, for copies
+  std::vector<bool> private_;  // by tag
   std::condition_variable changed_;
   std::unordered_map<std::uint64_t, Use> uses_;
   std::uint64_t next_use_ = 1;

@@ -46,10 +46,10 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   std::vector<CUevent> free_;
 };
 
-StreamTable::StreamTable(Device& device, ReuseMode mode)
-    : device_(device), mode_(mode), pool_(std::make_shared<EventPool>(device)), streams_(3) {
+StreamTable::StreamTable(Device& device, ReuseMode mode, bool framework)
+    : device_(device), mode_(mode), pool_(std::make_shared<EventPool>(device)), streams_(3), framework_(framework) {
   streams_[kLegacy].blocking = streams_[kLegacy].late = true;
-  streams_[kContext].late = streams_[kGraph].late = true;
+  streams_[kContext].late = streams_[kGraph].late = streams_[kGraph].graph = true;
 }
 
 StreamTable::~StreamTable() {
@@ -59,6 +59,8 @@ StreamTable::~StreamTable() {
 
 Slot StreamTable::slot_of(CUstream handle) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY) return kLegacy;
+  const bool lasts = framework_ && handle != CU_STREAM_PER_THREAD;
+  if (lasts && known(handle).handle == handle) return known(handle).slot;
   unsigned long long id = 0;
   std::optional<ContextScope> current;
   if (handle == CU_STREAM_PER_THREAD) current.emplace(device_);
@@ -67,6 +69,7 @@ Slot StreamTable::slot_of(CUstream handle) {
   auto found = by_id_.find(id);
   if (found != by_id_.end()) {
     streams_[found->second].handle = handle;
+    if (lasts) known(handle) = {handle, found->second};
     return found->second;
   }
   Stream stream;
@@ -74,9 +77,14 @@ Slot StreamTable::slot_of(CUstream handle) {
   stream.id = id;
   stream.per_thread = handle == CU_STREAM_PER_THREAD;
   stream.blocking = stream.asked = stream.per_thread;
+  stream.late = lasts;
   Slot slot = static_cast<Slot>(streams_.size());
   streams_.push_back(std::move(stream));
   by_id_.emplace(id, slot);
+  if (lasts) {
+    learn(slot);
+    known(handle) = {handle, slot};
+  }
   return slot;
 }
 
@@ -91,8 +99,8 @@ void StreamTable::learn(Slot slot) noexcept {
 
 bool StreamTable::outstanding() const {
   if (news_) return true;
-  for (const Stream& stream : streams_)
-    if (stream.issued > stream.completed) return true;
+  for (Slot slot : active_)
+    if (streams_[slot].issued > streams_[slot].completed) return true;
   return false;
 }
 
@@ -109,13 +117,24 @@ Slot StreamTable::slot_or_context(CUstream handle, Slot last_known) noexcept {
   return kContext;
 }
 
+bool StreamTable::is_live(Slot slot) noexcept {
+  Stream& stream = streams_[slot];
+  if (slot_or_context(stream.handle, slot) == slot) return true;
+  if (known(stream.handle).slot == slot) known(stream.handle) = {};
+  return false;
+}
+
 CUresult StreamTable::record(Slot slot, EventRef& event) {
+  if (slot > kGraph && streams_[slot].late) {
+    if (capturing(slot)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!is_live(slot)) slot = kContext;  // its work is among the context's
+  }
   ContextScope current(device_);
   CUresult result = pool_->get(event);
   if (result != CUDA_SUCCESS) return result;
   // Asking is harmless; recording would break the captures that it concerns.
   if (slot == kContext && any_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (slot == kLegacy && is_capturing(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (slot == kLegacy && capturing(slot)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   if (slot == kContext) return MEMX_CALL(device_, cuCtxRecordEvent, device_.context(), event.get());
   return MEMX_CALL(device_, cuEventRecord, event.get(), streams_[slot].handle);
 }
@@ -124,16 +143,43 @@ void StreamTable::keep(Slot slot, EventRef event) {
   Stream& stream = streams_[slot];
   stream.recorded = stream.issued;
   stream.events.push_back({stream.issued, std::move(event)});
-  if (!stream.active) active_.push_back(slot);
-  stream.active = true;
+  activate(slot);
+}
+
+void StreamTable::activate(Slot slot) {
+  if (streams_[slot].active) return;
+  active_.push_back(slot);
+  streams_[slot].active = true;
+}
+
+Slot StreamTable::target(Slot slot) noexcept {
+  if (slot <= kGraph || !may_capture() || !is_capturing(streams_[slot].handle)) return slot;
+  if (!framework_) return kGraph;
+  Slot twin = streams_[slot].twin;
+  if (twin != kNone) return twin;
+  twin = static_cast<Slot>(streams_.size());
+  try {
+    Stream& graph = streams_.emplace_back();
+    graph.handle = streams_[slot].handle;
+    graph.late = graph.graph = graph.asked = true;
+    graph.twin = slot;
+  } catch (...) {
+    return kGraph;
+  }
+  return streams_[slot].twin = twin;
+}
+
+Point StreamTable::mark(Slot graph) noexcept {
+  try {
+    activate(graph);
+  } catch (...) {  // only a hint for those who poll
+  }
+  return {graph, ++streams_[graph].issued};
 }
 
 Point StreamTable::now(Slot slot) noexcept {
+  slot = target(slot);
   Stream* stream = &streams_[slot];
-  if (!stream->late && is_capturing(stream->handle)) {
-    slot = kGraph;
-    stream = &streams_[slot];
-  }
   if (!stream->late) {
     EventRef event;
     try {
@@ -148,9 +194,8 @@ Point StreamTable::now(Slot slot) noexcept {
     } catch (...) {  // no memory for an event: the context's own point needs none
     }
     slot = kContext;
-    stream = &streams_[slot];
   }
-  return {slot, ++stream->issued};
+  return mark(slot);
 }
 
 bool StreamTable::complete(const PointSet& points) const {
@@ -161,10 +206,10 @@ bool StreamTable::complete(const PointSet& points) const {
 
 bool StreamTable::waitable(const PointSet& points) {
   for (const Point& point : points) {
-    if (point.slot == kGraph) return false;
+    if (is_graph(point.slot)) return false;
     if (complete(point) || point.number <= streams_[point.slot].recorded) continue;
     ContextScope current(device_);
-    if (point.slot == kContext ? any_capturing() : is_capturing(nullptr)) return false;
+    if (point.slot == kContext ? any_capturing() : capturing(point.slot)) return false;
   }
   return true;
 }
@@ -181,26 +226,32 @@ void StreamTable::poll_stream(Stream& stream) {
 }
 
 bool StreamTable::poll(bool late) {
-  if (late && streams_[kLegacy].issued > streams_[kLegacy].completed) {
-    Stream& legacy = streams_[kLegacy];
-    ContextScope current(device_);
-    if (is_capturing(nullptr)) {
-      // Not now: a query would break the capture of a blocking stream.
-    } else if (MEMX_CALL(device_, cuStreamQuery, nullptr) == CUDA_SUCCESS) {
-      legacy.completed = legacy.recorded = legacy.issued;
-      news_ = true;
-    } else if (legacy.issued > legacy.recorded) {
-      event_for({kLegacy, legacy.issued});
-    }
-  }
   std::size_t kept = 0;
-  for (Slot slot : active_) {
-    poll_stream(streams_[slot]);
-    streams_[slot].active = !streams_[slot].events.empty();
-    if (streams_[slot].active) active_[kept++] = slot;
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    const Slot slot = active_[i];
+    Stream& stream = streams_[slot];
+    if (late && stream.late) catch_up(slot);
+    poll_stream(stream);
+    stream.active = stream.issued > stream.completed || !stream.events.empty();
+    if (stream.active) active_[kept++] = slot;
   }
   active_.resize(kept);
   return std::exchange(news_, false);
+}
+
+// Finds out about points that have no event: all are over, or one is recorded for them.
+void StreamTable::catch_up(Slot slot) {
+  Stream& stream = streams_[slot];
+  if (slot == kContext || stream.graph || stream.issued <= stream.completed) return;
+  ContextScope current(device_);
+  if (capturing(slot)) return;  // a query would break it; one of a blocking stream, if this is the legacy stream
+  if (slot != kLegacy && !is_live(slot)) return;
+  if (MEMX_CALL(device_, cuStreamQuery, stream.handle) == CUDA_SUCCESS) {
+    stream.completed = stream.recorded = stream.issued;
+    news_ = true;
+  } else if (stream.issued > stream.recorded) {
+    event_for({slot, stream.issued});
+  }
 }
 
 // Bounds what one stream holds: an event in the middle can go, a later one stands for its point.
@@ -217,7 +268,7 @@ void StreamTable::thin(Stream& stream) {
 
 bool StreamTable::ordered(const Point& point, Slot slot) const {
   if (complete(point)) return true;
-  if (point.slot == slot) return slot != kContext && slot != kGraph;
+  if (point.slot == slot) return slot != kContext && !is_graph(slot);
   const auto& after = streams_[slot].after;
   auto edge = after.find(point.slot);
   return edge != after.end() && point.number <= edge->second && mode_ != ReuseMode::kStream;
@@ -229,9 +280,10 @@ bool StreamTable::implicitly_ordered(const Point& point, Slot slot) const {
   return slot == kLegacy && streams_[point.slot].blocking;
 }
 
-bool StreamTable::usable(const PointSet& points, Slot slot) const {
+bool StreamTable::usable(const PointSet& points, Slot slot, Slot graph) const {
   for (const Point& point : points) {
     if (ordered(point, slot)) continue;
+    if (graph != kNone && point.slot == graph) continue;
     if (!implicitly_ordered(point, slot) || streams_[point.slot].excluded || streams_[slot].excluded) return false;
   }
   return true;
@@ -239,7 +291,7 @@ bool StreamTable::usable(const PointSet& points, Slot slot) const {
 
 bool StreamTable::make_explicit(const PointSet& points, Slot slot) {
   bool implicit = false;
-  for (const Point& point : points) implicit |= !ordered(point, slot);
+  for (const Point& point : points) implicit |= !ordered(point, slot) && !is_graph(point.slot);
   if (!implicit) return true;
   EventRef event;
   if (capturing(slot) || record(slot, event) != CUDA_SUCCESS) return false;
@@ -272,7 +324,7 @@ void StreamTable::note_wait(Slot slot, Slot on) {
 bool StreamTable::insert_waits(const PointSet& points, Slot slot) {
   if (mode_ != ReuseMode::kMutual || excluded(slot)) return false;
   for (const Point& point : points)
-    if (!ordered(point, slot) && (excluded(point.slot) || point.slot == kContext || point.slot == kGraph)) return false;
+    if (!ordered(point, slot) && (excluded(point.slot) || point.slot == kContext || is_graph(point.slot))) return false;
   ContextScope current(device_);
   for (const Point& point : points) {
     if (ordered(point, slot)) continue;
@@ -288,12 +340,15 @@ bool StreamTable::insert_waits(const PointSet& points, Slot slot) {
   return true;
 }
 
-bool StreamTable::capturing(Slot slot) { return slot != kContext && is_capturing(streams_[slot].handle); }
+bool StreamTable::capturing(Slot slot) {
+  return slot != kContext && !is_graph(slot) && may_capture() && is_capturing(streams_[slot].handle);
+}
 
 bool StreamTable::any_capturing() noexcept {
+  if (!may_capture()) return false;
   if (is_capturing(nullptr)) return true;
   for (Slot slot = kGraph + 1; slot < streams_.size(); ++slot)
-    if (is_capturing(streams_[slot].handle)) return true;
+    if (!is_graph(slot) && is_capturing(streams_[slot].handle)) return true;
   return false;
 }
 
@@ -306,7 +361,7 @@ bool StreamTable::is_capturing(CUstream handle) noexcept {
 
 EventRef StreamTable::event_for(const Point& point) {
   Stream& stream = streams_[point.slot];
-  if (complete(point) || point.slot == kGraph) return nullptr;
+  if (complete(point) || is_graph(point.slot)) return nullptr;
   for (const Recorded& recorded : stream.events)
     if (recorded.number >= point.number) return recorded.event;
   EventRef event;
@@ -325,7 +380,7 @@ void StreamTable::settle(const Point& point) {
 std::string StreamTable::name(Slot slot) const {
   if (slot == kLegacy) return "the legacy default stream";
   if (slot == kContext) return "the whole context";
-  if (slot == kGraph) return "a captured graph";
+  if (is_graph(slot)) return "a captured graph";
   return "stream " + std::to_string(streams_[slot].id);
 }
 

@@ -178,19 +178,21 @@ Block* Pool::split(Block* block, std::uint64_t at) {
   return upper;
 }
 
-Block* Pool::find(KeyId key, std::uint64_t bytes, std::uint64_t align, Slot slot, Scan scan) {
+Block* Pool::find(KeyId key, std::uint64_t bytes, std::uint64_t align, Slot slot, Scan scan, Slot graph) {
   if (key >= lists_.size()) return nullptr;
   auto& by_points = lists_[key].by_points;
   auto search = [&](std::uint32_t list, unsigned probes, bool check_order) -> Block* {
     if (list >= by_points.size() || !by_points[list] || by_points[list]->empty()) return nullptr;
     return by_points[list]->find(bytes, probes, [&](Block* block) {
-      return fits(block, bytes, align) && (!check_order || order_.usable(block->points, slot));
+      return fits(block, bytes, align) && (!check_order || order_.usable(block->points, slot, graph));
     });
   };
   const std::uint32_t own = kFirstStream + slot;
   Block* best = slot == StreamTable::kContext ? nullptr : search(own, kReadyProbes, false);
   Block* clean = search(kClean, kReadyProbes, false);
   if (clean && (!best || clean->bytes < best->bytes)) best = clean;
+  Block* captured = graph == StreamTable::kNone ? nullptr : search(kFirstStream + graph, kReadyProbes, false);
+  if (captured && (!best || captured->bytes < best->bytes)) best = captured;
   if (best || scan == Scan::kReady) return best;
   for (std::uint32_t list = kMixed; list < by_points.size(); ++list) {
     if (list == own) continue;
@@ -250,11 +252,11 @@ Block* Pool::add_range(std::uint64_t begin, std::uint64_t bytes, KeyId key) {
   return block;
 }
 
-Block* Pool::tail(KeyId key, Slot slot) {
+Block* Pool::tail(KeyId key, Slot slot, Slot graph) {
   std::uint64_t end = top(key);
   Block* block = end ? at(end - 1) : nullptr;
   if (!block || block->live || block->held || block->key != key || block->end() != end) return nullptr;
-  return order_.usable(block->points, slot) ? block : nullptr;
+  return order_.usable(block->points, slot, graph) ? block : nullptr;
 }
 
 std::uint64_t Pool::top(KeyId key) const { return key < lists_.size() ? lists_[key].top : 0; }
@@ -324,6 +326,20 @@ void Pool::change_place(std::uint64_t begin, std::uint64_t end, Place place) {
     block = isolate(block, begin, end);
     block->key = key;
     offset = coalesce(block)->end();
+  }
+}
+
+void Pool::retire(std::uint32_t tag, Point over) {
+  for (Place place : {Place::kDevice, Place::kHost, Place::kUnbacked, Place::kLazy})
+    if (key_of(tag, place) < lists_.size()) lists_[key_of(tag, place)].top = 0;
+  for (Block& block : slab_) {
+    if (!block.bytes || tag_of(block.key) != tag) continue;
+    if (!block.live) delist(&block);
+    block.key = key_of(0, place_of(block.key));
+    const std::size_t before = block.points.size();
+    block.points.remove_if([&](const Point& point) { return order_.is_graph(point.slot); });
+    if (block.points.size() < before) block.points.add(over);
+    if (!block.live) coalesce(&block);
   }
 }
 

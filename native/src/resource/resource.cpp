@@ -182,6 +182,22 @@ void Resource::exclude_stream(CUstream stream) {
   store_->order.exclude(store_->order.slot_of(stream));
 }
 
+void Resource::announce_capture(bool begin) {
+  Lock lock = enter();
+  store_->order.announce_capture(begin);
+}
+
+void Resource::private_tag(std::uint32_t tag) {
+  Lock lock = enter();
+  store_->make_private(tag);
+}
+
+void Resource::retire_tag(std::uint32_t tag) {
+  Lock lock = enter();
+  store_->retire(tag);
+  update();
+}
+
 std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream) {
   Lock lock = enter();
   const Slot slot = store_->order.slot_of(stream);

@@ -15,11 +15,16 @@ Place place_for(Tier tier) { return tier == Tier::kDevice ? Place::kDevice : Pla
 
 }  // namespace
 
-Block* Store::allocate(Lock& lock, const Request& request) {
-  if (config.lazy) return allocate_lazy(lock, request);
+Block* Store::allocate(Lock& lock, const Request& asked) {
+  if (config.lazy) return allocate_lazy(lock, asked);
   wait_for_relocations(lock);
+  Request request = asked;
+  if (is_private(request.tag) && order.may_capture()) {
+    const Slot target = order.target(request.slot);
+    if (target != request.slot && target != StreamTable::kGraph) request.graph = target;
+  }
   const KeyId key = key_of(request.tag, Place::kDevice);
-  Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
+  Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady, request.graph);
   if (block) {
     ++reuse_hits;
   } else {
@@ -32,6 +37,7 @@ Block* Store::allocate(Lock& lock, const Request& request) {
     if (!block) throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, result), result);
   }
   block = pool.take(block, request.bytes, request.align, request.slot, request.requested);
+  if (request.graph != StreamTable::kNone) block->points.add(order.mark(request.graph));
   table.add_live(block->begin, block->end());
   return block;
 }
@@ -46,7 +52,7 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
     if (used_before) order.learn(request.slot);
     if (used_before && !capturing && order.poll(true)) pool.tidy();
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
-    Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
+    Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered, request.graph);
     if (block && !order.make_explicit(block->points, request.slot)) block = nullptr;
     if (!block && !capturing && order.mode() == ReuseMode::kMutual) {
       block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
@@ -92,7 +98,7 @@ bool Store::idle_points(Tier tier, std::uint64_t bytes, PointSet& out) {
 Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& result) {
   const std::uint64_t page_bytes = config.page_bytes;
   const KeyId key = key_of(request.tag, place_for(tier));
-  Block* tail = pool.tail(key, request.slot);
+  Block* tail = pool.tail(key, request.slot, request.graph);
   if (tail && !order.make_explicit(tail->points, request.slot)) tail = nullptr;
   if (tail && tail->bytes >= spacious(request)) return tail;
   std::uint64_t pages = pages_for(spacious(request) - (tail ? tail->bytes : 0), page_bytes);
@@ -231,6 +237,17 @@ void Store::release(Block* block, PointSet points) {
     if (piece.place == Place::kUnbacked) give_up_addresses(last / page_bytes, (piece.end + page_bytes - 1) / page_bytes);
     last = piece.end;
   }
+}
+
+void Store::make_private(std::uint32_t tag) {
+  if (tag >= private_.size()) private_.resize(tag + 1);
+  private_[tag] = true;
+}
+
+void Store::retire(std::uint32_t tag) {
+  if (tag == 0) return;
+  if (tag < private_.size()) private_[tag] = false;
+  pool.retire(tag, order.now(StreamTable::kContext));
 }
 
 // Addresses that nothing backs and nobody holds go back; what shares a page with a live block stays.

@@ -21,7 +21,7 @@ std::uint64_t reservation_pages(const Device& device, const Config& config) {
 Store::Store(Device& device, const Config& config)
     : device(device),
       config(config),
-      order(device, config.reuse),
+      order(device, config.reuse, config.framework),
       space(device, config.page_bytes, reservation_pages(device, config),
             (config.device_limit + config.page_bytes - 1) / config.page_bytes),
       physical(device, config.page_bytes, config.device_limit, config.oversubscribe ? config.host_limit : 0),
@@ -74,7 +74,7 @@ void Store::wait(Lock& lock, const Point& point) {
       return;
     }
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuEventRecord, "waiting for " + order.name(point.slot));
-    if (point.slot == StreamTable::kGraph)
+    if (order.is_graph(point.slot))
       throw Error(ErrorKind::kInvalidState,
                   "a captured graph uses these pages, and may do so again at any launch: they stay where they are");
     throw Error(ErrorKind::kInvalidState, "cannot wait for " + order.name(point.slot) +
