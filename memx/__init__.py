@@ -21,7 +21,7 @@ from .errors import (
 from .sim import simulate, simulate_from_environment
 
 if TYPE_CHECKING:
-    from . import plan, sim, trace
+    from . import plan, sim, torch, trace
     from .resource import Buffer, MemoryResource
 
 __version__ = "0.1.0"
@@ -39,12 +39,13 @@ __all__ = [
     "plan",
     "sim",
     "simulate",
+    "torch",
     "trace",
 ]
 
 # What needs cuda.core or numpy is imported when it is first asked for, so that the command line starts at once.
 _LAZY = {"Buffer": "resource", "MemoryResource": "resource"}
-_MODULES = {"plan", "report", "resource", "sim", "trace"}
+_MODULES = {"plan", "report", "resource", "sim", "torch", "trace"}
 
 
 def __getattr__(name: str) -> Any:

@@ -130,19 +130,22 @@ class MemoryResource(_CoreMemoryResource):
         page: int | str | None = None,
     ) -> None:
         self._device_id = device if isinstance(device, int) else int(device.device_id)
-        page_bytes = 0 if page is None else _page_size(page)
-        granularity = page_bytes or None
-        if granularity is None and any(isinstance(s, str) and s.endswith("p") for s in (device_limit, host_limit)):
-            granularity = int(_native.probe(self._device_id)["page_bytes"])
+        device_bytes, host_bytes, page_bytes = in_bytes(self._device_id, device_limit, host_limit, page)
         self.native = _native.Resource(
-            self._device_id,
-            0 if device_limit is None else _limit(device_limit, granularity, "device_limit", least=1),
-            _half_of_host() if host_limit is None else _limit(host_limit, granularity, "host_limit", least=0),
-            reuse,
-            lazy,
-            oversubscribe,
-            page_bytes,
+            self._device_id, device_bytes, host_bytes, reuse, lazy, oversubscribe, page_bytes
         )
+        self._wrap()
+
+    @classmethod
+    def _around(cls, native: _native.Resource, device_id: int) -> MemoryResource:
+        """The public face of a resource that somebody else owns."""
+        made = cls.__new__(cls)
+        made._device_id = device_id
+        made.native = native
+        made._wrap()
+        return made
+
+    def _wrap(self) -> None:
         self._tag = threading.local()
         # cuda.core wants a stream for the free at the allocation already; the core knows the allocation's, so
         # this one, which nobody else has, stands for "not said".
@@ -293,6 +296,16 @@ class MemoryResource(_CoreMemoryResource):
         """Set every peak to the current value."""
         self.native.reset_peak_statistics()
 
+    def enable_peer(self, device: Device | int) -> None:
+        """Let another device reach all buffers, those that exist and those to come.
+
+        Raises
+        ------
+        DriverError
+            The devices are not connected so.
+        """
+        self.native.enable_peer(device if isinstance(device, int) else int(device.device_id))
+
     @property
     def device_id(self) -> int:
         """Ordinal of the device."""
@@ -314,11 +327,21 @@ class MemoryResource(_CoreMemoryResource):
         return False
 
 
-def _page_size(page: int | str) -> int:
-    size = parse_size(page)
-    if size <= 0:
+def in_bytes(
+    device_id: int, device_limit: int | str | None, host_limit: int | str | None, page: int | str | None
+) -> tuple[int, int, int]:
+    """Device limit, host limit and page of a resource in bytes; 0 where the core chooses."""
+    page_bytes = 0
+    if page is not None and (page_bytes := parse_size(page)) <= 0:
         raise InvalidValueError(f"page {page!r} is not a positive size")
-    return size
+    granularity = page_bytes or None
+    if granularity is None and any(isinstance(s, str) and s.endswith("p") for s in (device_limit, host_limit)):
+        granularity = int(_native.probe(device_id)["page_bytes"])
+    return (
+        0 if device_limit is None else _limit(device_limit, granularity, "device_limit", least=1),
+        _half_of_host() if host_limit is None else _limit(host_limit, granularity, "host_limit", least=0),
+        page_bytes,
+    )
 
 
 def _limit(text: int | str, page: int | None, what: str, least: int) -> int:

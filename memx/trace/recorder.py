@@ -21,7 +21,7 @@ _NON_BLOCKING = 1
 
 #: What the allocator core notes: operation, address, bytes, stream, and the tag's number or, of a wait, the
 #: stream waited for.
-Note = tuple[str, int, int, int, int]
+Note = tuple[str, int, int, int, int, int]
 
 
 class Recorder:
@@ -95,7 +95,7 @@ def translate(
             out.append(ev.Stream(number, kind_of(handle)))
         return streams[handle]
 
-    for op, address, nbytes, handle, other in notes:
+    for op, address, nbytes, handle, other, _time in notes:
         stream = numbered(handle)
         if op == "wait":
             on = numbered(other)

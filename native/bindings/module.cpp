@@ -2,62 +2,21 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-
-#include <unistd.h>
 
 #include <array>
 
 #include "memx/probe.h"
 #include "memx/resource.h"
+#include "convert.h"
 
 namespace nb = nanobind;
 using namespace memx;
 
 namespace {
-
-// Lets go of the GIL for a scope. A thread that wants it back when the interpreter is already going is ended by CPython
-// (before 3.14) from inside, which no frame above survives: such a thread stays here until the process is gone.
-class GilRelease {
- public:
-  GilRelease() : state_(PyEval_SaveThread()) {}
-  ~GilRelease() {
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (...) {
-      for (;;) pause();
-    }
-  }
-  GilRelease(const GilRelease&) = delete;
-  GilRelease& operator=(const GilRelease&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
-using NoGil = nb::call_guard<GilRelease>;
-
-CUstream as_stream(std::uint64_t handle) { return reinterpret_cast<CUstream>(handle); }
-
-// Any Python integer: one that no size can be is refused as a value, not as a type.
-std::uint64_t as_size(nb::handle number, const char* what) {
-  if (!PyLong_Check(number.ptr())) throw nb::type_error((std::string(what) + " must be an integer").c_str());
-  int overflow = 0;
-  long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  if (overflow > 0) return ~0ull;
-  if (overflow < 0 || value < 0)
-    throw Error(ErrorKind::kInvalidValue, std::string(what) + " cannot be negative: " + nb::cast<std::string>(nb::str(number)));
-  return static_cast<std::uint64_t>(value);
-}
-
-ReuseMode as_mode(const std::string& name) {
-  if (name == "stream") return ReuseMode::kStream;
-  if (name == "default") return ReuseMode::kDefault;
-  if (name == "mutual") return ReuseMode::kMutual;
-  throw Error(ErrorKind::kInvalidValue, "reuse mode '" + name + "' is unknown: it is 'stream', 'default' or 'mutual'");
-}
 
 void translate(const Error& error) {
   nb::object errors = nb::module_::import_("memx.errors");
@@ -77,22 +36,55 @@ void translate(const Error& error) {
   PyErr_SetObject(kind.ptr(), value.ptr());
 }
 
+template <class Get>
+nb::list events_of(Get get) {
+  static const char* const kNames[] = {"alloc", "free", "record_stream", "wait", "oom"};
+  std::deque<TraceEvent> events;
+  {
+    GilRelease release;
+    events = get();
+  }
+  nb::list out;
+  for (const TraceEvent& e : events)
+    out.append(nb::make_tuple(kNames[e.kind], e.address, e.bytes, e.stream, e.other, e.time_us));
+  return out;
+}
+
+nb::dict flows_of(const Statistics& s) {
+  nb::dict out;
+  auto flow = [&](const std::string& name, const Flow& f) {
+    out[name.c_str()] = nb::make_tuple(f.current, f.peak, f.gained, f.lost);
+  };
+  auto demand = [&](const char* pool, const Demand& d) {
+    flow(std::string("blocks.") + pool, d.blocks);
+    flow(std::string("requested_bytes.") + pool, d.requested);
+    flow(std::string("allocated_bytes.") + pool, d.allocated);
+  };
+  demand("all", s.all);
+  demand("small", s.small);
+  demand("large", s.large);
+  flow("reserved_bytes", s.reserved);
+  flow("segments", s.segments);
+  out["out_of_memory_errors"] = s.out_of_memory_errors;
+  return out;
+}
+
 nb::dict as_dict(const Statistics& s) {
   nb::dict out;
   auto gauge = [&](const std::string& name, const Gauge& g) {
     out[(name + ".current").c_str()] = g.current;
     out[(name + ".peak").c_str()] = g.peak;
   };
-  gauge("requested_bytes", s.requested);
-  gauge("allocated_bytes", s.allocated);
+  gauge("requested_bytes", s.all.requested);
+  gauge("allocated_bytes", s.all.allocated);
   gauge("active_bytes", s.active);
   gauge("inactive_bytes", s.inactive);
   gauge("reserved_bytes", s.reserved);
   gauge("host_bytes", s.host);
   out["migrated_in_bytes"] = s.migrated_in_bytes;
   out["migrated_out_bytes"] = s.migrated_out_bytes;
-  out["allocations"] = s.allocations;
-  out["frees"] = s.frees;
+  out["allocations"] = s.all.blocks.gained;
+  out["frees"] = s.all.blocks.lost;
   out["reuse_hits"] = s.reuse_hits;
   nb::dict calls;
   for (const auto& [name, count] : s.driver_calls) calls[name.c_str()] = count;
@@ -114,6 +106,7 @@ NB_MODULE(_native, m) {
       });
 
   m.def("driver_loaded", &driver_loaded);
+  bind_torch(m);
   m.def("driver_version", [] { return driver().version; });
   m.def("probe", [](int device) {
     Probe p;
@@ -136,14 +129,7 @@ NB_MODULE(_native, m) {
       .def("__init__",
            [](Resource* self, int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
               bool oversubscribe, nb::handle page, bool framework) {
-             Config config;
-             config.device = device;
-             config.device_limit = as_size(device_limit, "device_limit");
-             config.host_limit = as_size(host_limit, "host_limit");
-             config.page_bytes = as_size(page, "page");
-             config.reuse = as_mode(reuse);
-             config.lazy = lazy;
-             config.oversubscribe = oversubscribe;
+             Config config = as_config(device, device_limit, host_limit, reuse, lazy, oversubscribe, page);
              config.framework = framework;
              GilRelease release;
              new (self) Resource(config);
@@ -221,21 +207,48 @@ NB_MODULE(_native, m) {
              }
              return as_dict(statistics);
            })
-      .def("reset_peak_statistics", &Resource::reset_peak_statistics, NoGil())
-      .def("check", &Resource::check, NoGil())
-      .def("record_events", &Resource::record_events, nb::arg("on"), NoGil())
-      .def("drain_events",
+      .def("flows",
            [](Resource& self) {
-             static const char* const kNames[] = {"alloc", "free", "record_stream", "wait"};
-             std::vector<TraceEvent> events;
+             Statistics statistics;
              {
                GilRelease release;
-               events = self.drain_events();
+               statistics = self.statistics();
+             }
+             return flows_of(statistics);
+           })
+      .def("blocks",
+           [](Resource& self) {
+             static const char* const kStates[] = {"allocated", "pending", "free"};
+             static const char* const kPlaces[] = {"device", "host", "unbacked", "lazy"};
+             std::vector<BlockInfo> blocks;
+             {
+               GilRelease release;
+               blocks = self.blocks();
              }
              nb::list out;
-             for (const TraceEvent& e : events)
-               out.append(nb::make_tuple(kNames[e.kind], e.address, e.bytes, e.stream, e.other));
-           return out;
+             for (const BlockInfo& b : blocks)
+               out.append(nb::make_tuple(b.address, b.bytes, b.requested, kStates[b.state], kPlaces[static_cast<int>(b.place)],
+                                         b.tag, b.stream));
+             return out;
            })
+      .def("extent_of", &Resource::extent_of, nb::arg("address"), NoGil())
+      .def("covers", &Resource::covers, nb::arg("address"))
+      .def("device_limit", &Resource::device_limit, NoGil())
+      .def("set_device_limit",
+           [](Resource& self, nb::handle limit) {
+             const std::uint64_t bytes = as_size(limit, "device_limit");
+             GilRelease release;
+             self.set_device_limit(bytes);
+           },
+           nb::arg("limit"))
+      .def("can_be_reached_from", &Resource::can_be_reached_from, nb::arg("device"), NoGil())
+      .def("enable_peer", &Resource::enable_peer, nb::arg("device"), NoGil())
+      .def("reset_accumulated_statistics", &Resource::reset_accumulated_statistics, NoGil())
+      .def("reset_peak_statistics", &Resource::reset_peak_statistics, NoGil())
+      .def("check", &Resource::check, NoGil())
+      .def("record_events", &Resource::record_events, nb::arg("on"), nb::arg("most") = 0, NoGil())
+      .def("drain_events", [](Resource& self) { return events_of([&] { return self.drain_events(); }); })
+      .def("recorded_events", [](Resource& self) { return events_of([&] { return self.recorded_events(); }); })
+      .def("inactive_blocks", &Resource::inactive_blocks, NoGil())
       .def("close", &Resource::close, NoGil());
 }

@@ -80,6 +80,8 @@ class PageTable {
   Failure detach(Mapping* mapping, Handle& out);
   // Gives a mapping up that cannot be unmapped now.
   void strand(Mapping* mapping);
+  // Lets another device reach every mapping, present and future; all or nothing, as far as future ones go.
+  Failure add_peer(int peer);
   // Tries to unmap stuck mappings again; true if none is left.
   bool unstick();
 
@@ -103,6 +105,7 @@ class PageTable {
 
  private:
   std::uint64_t bytes(const Mapping* mapping) const { return mapping->pages() * space_.page_bytes(); }
+  void set_access();
   CUresult allow(std::uint64_t first, std::uint64_t pages, bool host);
   CUresult unmap_pages(const Mapping* mapping);
   void enlist(Mapping* mapping);
@@ -113,6 +116,8 @@ class PageTable {
   Device& device_;
   AddressSpace& space_;
   Physical& physical_;
+  std::vector<int> peers_;
+  std::vector<CUmemAccessDesc> access_;
   SparseArray<Page> pages_;
   MappingList live_[2], idle_[2], stuck_;
   std::uint64_t idle_bytes_[2] = {}, mapped_bytes_[2] = {};

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memx/counters.h"
 #include "memx/driver.h"
 
 namespace memx {
@@ -25,6 +26,10 @@ struct Handle {
 };
 
 class Physical {
+  struct Held {
+    Flow bytes, handles;
+  };
+
  public:
   Physical(Device& device, std::uint64_t page_bytes, std::uint64_t device_limit, std::uint64_t host_limit);
   ~Physical();
@@ -45,26 +50,30 @@ class Physical {
 
   std::uint64_t page_bytes() const { return page_bytes_; }
   std::uint64_t limit(Tier tier) const { return tier == Tier::kDevice ? device_limit_ : host_limit_; }
-  std::uint64_t held_bytes(Tier tier) const { return held_[static_cast<int>(tier)]; }
+  std::uint64_t held_bytes(Tier tier) const { return held_[static_cast<int>(tier)].bytes.current; }
   std::uint64_t cached_bytes(Tier tier) const { return cached_bytes_[static_cast<int>(tier)]; }
   std::uint64_t host_bytes() const { return held_bytes(Tier::kHost) + held_bytes(Tier::kPinned); }
+  // Lowering it takes nothing from anybody: cached memory goes, and what is in use stays.
+  void set_device_limit(std::uint64_t bytes);
   // What acquire could still provide without anybody giving anything up.
   std::uint64_t room_bytes(Tier tier) const;
-  std::uint64_t peak_device_bytes = 0;
+  const Flow& reserved() const { return held_[0].bytes; }     // device memory, in bytes
+  const Flow& segments() const { return held_[0].handles; }  // the same in handles
   std::uint64_t peak_host_bytes = 0;
   void reset_peaks();
+  void reset_totals();
 
   CUmemAllocationProp properties(Tier tier) const;
 
  private:
   CUresult create(Tier tier, unsigned order, Handle& out);
   CUresult release(const Handle& handle);
-  void account(Tier tier, std::int64_t bytes);
+  Held& held(Tier tier) { return held_[static_cast<int>(tier)]; }
   bool shrink_host_cache(Tier wanted, std::uint64_t bytes);
 
   Device& device_;
   std::uint64_t page_bytes_, device_limit_, host_limit_;
-  std::uint64_t held_[3] = {};
+  Held held_[3];
   std::uint64_t cached_bytes_[3] = {};
   std::vector<Handle> cached_[3][kMaxOrder + 1];
 };

@@ -10,25 +10,28 @@
 #include <string>
 #include <vector>
 
+#include "memx/counters.h"
 #include "memx/store.h"
 #include "memx/trace.h"
 
 namespace memx {
 
-struct Gauge {
-  std::uint64_t current = 0;
-  std::uint64_t peak = 0;
-  void set(std::uint64_t value) {
-    current = value;
-    if (value > peak) peak = value;
-  }
+struct Statistics {
+  Demand all, small, large;
+  Gauge active, inactive, host;
+  Flow reserved, segments;  // device memory held, in bytes and in handles
+  std::uint64_t migrated_in_bytes, migrated_out_bytes;
+  std::uint64_t reuse_hits, out_of_memory_errors;
+  std::map<std::string, std::uint64_t> driver_calls;
 };
 
-struct Statistics {
-  Gauge requested, allocated, active, inactive, reserved, host;
-  std::uint64_t migrated_in_bytes, migrated_out_bytes;
-  std::uint64_t allocations, frees, reuse_hits;
-  std::map<std::string, std::uint64_t> driver_calls;
+// A block as a snapshot of the device shows it.
+struct BlockInfo {
+  enum State : std::uint8_t { kAllocated, kPending, kFree } state;  // kPending: free, but several streams' work must end
+  Place place;
+  std::uint32_t tag;
+  std::uint64_t address, bytes, requested;
+  std::uint64_t stream;  // handle of the allocation's; of free blocks 0
 };
 
 class Resource {
@@ -70,14 +73,26 @@ class Resource {
   void read(std::uint64_t address, std::uint64_t offset, void* into, std::uint64_t bytes);
 
   std::uint64_t size_of(std::uint64_t address);
+  // Start and requested bytes of the live buffer that covers an address; zeros if there is none.
+  std::pair<std::uint64_t, std::uint64_t> extent_of(std::uint64_t address);
+  bool covers(std::uint64_t address) const;  // is it in this resource's reservation?
+  std::vector<BlockInfo> blocks();           // by address
+  std::uint64_t device_limit();
+  void set_device_limit(std::uint64_t bytes);  // refused below what is in use
+  void enable_peer(int device);                // lets another device reach everything, now and later
+  bool can_be_reached_from(int device);
+  Device& device() { return *device_; }
   std::uint64_t page_bytes() const { return config_.page_bytes; }
   bool host_mappable() const { return store_->host_mappable; }
   CUstream copy_stream() const { return store_->copy_stream(); }  // memx's own
   Statistics statistics();
   void reset_peak_statistics();
+  void reset_accumulated_statistics();
   void check();
-  void record_events(bool on);
-  std::vector<TraceEvent> drain_events();
+  void record_events(bool on, std::size_t most = 0);  // `most`: of the latest; 0: all
+  std::deque<TraceEvent> drain_events();
+  std::deque<TraceEvent> recorded_events();  // and leaves them
+  std::uint64_t inactive_blocks();           // free, and beside a live one
   // Gives everything back; every later call but free is refused. Live buffers become invalid.
   void close();
 
@@ -86,16 +101,19 @@ class Resource {
   Lock enter_even_closed();  // locked; throws after a fork, whose lock may be another thread's for ever
   Block* live_block(std::uint64_t address, const char* doing);
   void free_on(std::uint64_t address, const CUstream* stream);
+  Demand& demand(std::uint64_t requested) { return by_size_[requested > kSmallBytes]; }
   void update();
 
   Config config_;
   std::mutex mutex_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Store> store_;
+  std::uint64_t first_address_, end_address_;  // of the reservation
   std::map<std::string, std::uint32_t> tags_;
   TraceLog log_;
-  Gauge requested_, allocated_, active_;
-  std::uint64_t allocations_ = 0, frees_ = 0;
+  Demand all_, by_size_[2];  // small, large
+  Gauge active_;
+  std::uint64_t out_of_memory_errors_ = 0;
   unsigned generation_;  // of forks
 };
 

@@ -1,34 +1,43 @@
 // What happens at the façade, kept until somebody drains it: allocations, frees, recorded streams, waits.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <vector>
+#include <deque>
+#include <utility>
 
 namespace memx {
 
 struct TraceEvent {
-  enum Kind : std::uint8_t { kAlloc, kFree, kRecordStream, kWait } kind;
+  enum Kind : std::uint8_t { kAlloc, kFree, kRecordStream, kWait, kOutOfMemory } kind;
   std::uint64_t address;
   std::uint64_t bytes;   // as asked
   std::uint64_t stream;  // handle
   std::uint64_t other;   // kAlloc, kFree: the tag; kWait: the stream waited for
+  std::uint64_t time_us = 0;  // since the epoch
 };
 
 class TraceLog {
  public:
-  void enable(bool on) { on_ = on; }
-  void add(const TraceEvent& event) {
-    if (on_) events_.push_back(event);
+  // `most`: how many of the latest events to keep; 0: all.
+  void enable(bool on, std::size_t most = 0) {
+    on_ = on;
+    most_ = most;
   }
-  std::vector<TraceEvent> drain() {
-    std::vector<TraceEvent> out;
-    out.swap(events_);
-    return out;
+  void add(TraceEvent event) {
+    if (!on_) return;
+    event.time_us = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count());
+    events_.push_back(event);
+    if (most_ && events_.size() > most_) events_.pop_front();
   }
+  std::deque<TraceEvent> drain() { return std::exchange(events_, {}); }
+  const std::deque<TraceEvent>& events() const { return events_; }
 
  private:
   bool on_ = false;
-  std::vector<TraceEvent> events_;
+  std::size_t most_ = 0;
+  std::deque<TraceEvent> events_;
 };
 
 }  // namespace memx

@@ -26,7 +26,9 @@ void MappingList::remove(Mapping* mapping) {
 }
 
 PageTable::PageTable(Device& device, AddressSpace& space, Physical& physical)
-    : device_(device), space_(space), physical_(physical), pages_(space.pages()) {}
+    : device_(device), space_(space), physical_(physical), pages_(space.pages()) {
+  set_access();
+}
 
 PageTable::~PageTable() {
   unstick();
@@ -39,13 +41,39 @@ PageTable::~PageTable() {
 }
 
 CUresult PageTable::allow(std::uint64_t first, std::uint64_t pages, bool host) {
-  CUmemAccessDesc access[2] = {};
-  access[0].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access[0].location.id = device_.ordinal();
-  access[1].location = physical_.properties(Tier::kHost).location;
-  access[0].flags = access[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return MEMX_CALL(device_, cuMemSetAccess, address(first), std::size_t(pages * space_.page_bytes()), access,
-                   std::size_t(host ? 2 : 1));
+  return MEMX_CALL(device_, cuMemSetAccess, address(first), std::size_t(pages * space_.page_bytes()),
+                   static_cast<const CUmemAccessDesc*>(access_.data()), access_.size() - (host ? 0 : 1));
+}
+
+// Who may reach a mapping: the device, its peers and, last, the CPU for host pages.
+void PageTable::set_access() {
+  access_.clear();
+  auto grant = [&](CUmemLocation location) { access_.push_back({location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}); };
+  CUmemLocation location = {};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device_.ordinal();
+  grant(location);
+  for (int peer : peers_) {
+    location.id = peer;
+    grant(location);
+  }
+  grant(physical_.properties(Tier::kHost).location);
+}
+
+PageTable::Failure PageTable::add_peer(int peer) {
+  if (std::find(peers_.begin(), peers_.end(), peer) != peers_.end()) return {};
+  peers_.push_back(peer);
+  set_access();
+  Failure failure;
+  failure.call = Call::cuMemSetAccess;
+  for (const MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1]})
+    for (const Mapping* mapping = list->front(); mapping && !failure; mapping = mapping->next)
+      failure.result = allow(mapping->first, mapping->pages(), mapping->handle.tier == Tier::kHost);
+  if (failure) {  // what was granted already is more than needed, and does no harm
+    peers_.pop_back();
+    set_access();
+  }
+  return failure;
 }
 
 CUresult PageTable::unmap_pages(const Mapping* mapping) {

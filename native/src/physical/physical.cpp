@@ -42,7 +42,9 @@ CUresult Physical::create(Tier tier, unsigned order, Handle& out) {
   out.order = static_cast<std::uint8_t>(order);
   out.tier = tier;
   out.fresh = true;
-  account(tier, static_cast<std::int64_t>(bytes));
+  held(tier).bytes.add(bytes);
+  held(tier).handles.add(1);
+  peak_host_bytes = std::max(peak_host_bytes, host_bytes());
   return CUDA_SUCCESS;
 }
 
@@ -54,25 +56,32 @@ CUresult Physical::release(const Handle& handle) {
   } else {
     result = MEMX_CALL(device_, cuMemRelease, handle.value);
   }
-  if (result == CUDA_SUCCESS) account(handle.tier, -static_cast<std::int64_t>(page_bytes_ << handle.order));
+  if (result == CUDA_SUCCESS) {
+    held(handle.tier).bytes.remove(page_bytes_ << handle.order);
+    held(handle.tier).handles.remove(1);
+  }
   return result;
 }
 
-void Physical::account(Tier tier, std::int64_t bytes) {
-  held_[static_cast<int>(tier)] += static_cast<std::uint64_t>(bytes);
-  peak_device_bytes = std::max(peak_device_bytes, held_bytes(Tier::kDevice));
-  peak_host_bytes = std::max(peak_host_bytes, host_bytes());
+void Physical::reset_peaks() {
+  for (Held& held : held_) held.bytes.reset_peak(), held.handles.reset_peak();
+  peak_host_bytes = host_bytes();
 }
 
-void Physical::reset_peaks() {
-  peak_device_bytes = held_bytes(Tier::kDevice);
-  peak_host_bytes = host_bytes();
+void Physical::reset_totals() {
+  for (Held& held : held_) held.bytes.reset_totals(), held.handles.reset_totals();
 }
 
 std::uint64_t Physical::room_bytes(Tier tier) const {
   std::uint64_t held = tier == Tier::kDevice ? held_bytes(tier) - cached_bytes(tier)
                                              : host_bytes() - cached_bytes(Tier::kHost) - cached_bytes(Tier::kPinned);
-  return limit(tier) - held;
+  return limit(tier) > held ? limit(tier) - held : 0;
+}
+
+void Physical::set_device_limit(std::uint64_t bytes) {
+  device_limit_ = bytes;
+  if (const std::uint64_t now = held_bytes(Tier::kDevice), cached = cached_bytes(Tier::kDevice); now > bytes)
+    trim(Tier::kDevice, cached > now - bytes ? cached - (now - bytes) : 0);
 }
 
 // Host tiers share a limit, so one's cache may stand in the other's way.

@@ -52,6 +52,8 @@ Resource::Resource(const Config& config)
     : config_(checked(config)),
       device_(std::make_unique<Device>(config_.device)),
       store_(std::make_unique<Store>(*device_, config_)),
+      first_address_(store_->space.base()),
+      end_address_(first_address_ + store_->space.pages() * config_.page_bytes),
       generation_(current_generation()) {}
 
 Resource::~Resource() {
@@ -67,7 +69,8 @@ void Resource::close() {
   if (generation_ != current_generation()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   store_.reset();
-  requested_.current = allocated_.current = active_.current = 0;
+  for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.remove(flow.current); });
+  active_.current = 0;
 }
 
 Lock Resource::enter_even_closed() {
@@ -88,7 +91,7 @@ Lock Resource::enter() {
   return lock;
 }
 
-void Resource::update() { active_.set(allocated_.current + store_->pool.pending_bytes()); }
+void Resource::update() { active_.set(all_.allocated.current + store_->pool.pending_bytes()); }
 
 Block* Resource::live_block(std::uint64_t address, const char* doing) {
   const std::uint64_t base = store_->space.base();
@@ -118,10 +121,18 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   request.slot = store_->order.slot_of(stream);
   request.host_ok = host_ok;
   request.tag = tag;
-  Block* block = store_->allocate(lock, request);
-  ++allocations_;
-  requested_.set(requested_.current + bytes);
-  allocated_.set(allocated_.current + block->bytes);
+  Block* block;
+  try {
+    block = store_->allocate(lock, request);
+  } catch (const Error& error) {
+    if (error.kind == ErrorKind::kOutOfMemory) {
+      ++out_of_memory_errors_;
+      log_.add({TraceEvent::kOutOfMemory, 0, bytes, reinterpret_cast<std::uint64_t>(stream), tag});
+    }
+    throw;
+  }
+  all_.add(bytes, block->bytes);
+  demand(bytes).add(bytes, block->bytes);
   update();
   const std::uint64_t address = store_->space.base() + block->begin;
   log_.add({TraceEvent::kAlloc, address, bytes, reinterpret_cast<std::uint64_t>(stream), tag});
@@ -151,9 +162,8 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   if (freed_on != block->slot) points.add(order.now(freed_on));
   for (Slot slot : block->used_on)
     if (slot != freed_on) points.add(order.now(slot));
-  ++frees_;
-  requested_.current -= block->requested;
-  allocated_.current -= block->bytes;
+  all_.remove(block->requested, block->bytes);
+  demand(block->requested).remove(block->requested, block->bytes);
   log_.add({TraceEvent::kFree, address, block->requested,
             reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), tag_of(block->key)});
   store_->release(block, std::move(points));
@@ -289,13 +299,66 @@ std::uint64_t Resource::size_of(std::uint64_t address) {
   return address ? live_block(address, "size")->requested : 0;
 }
 
+std::pair<std::uint64_t, std::uint64_t> Resource::extent_of(std::uint64_t address) {
+  Lock lock = enter();
+  if (!covers(address)) return {0, 0};
+  const Block* block = store_->pool.at(address - store_->space.base());
+  if (!block || !block->live) return {0, 0};
+  return {store_->space.base() + block->begin, block->requested};
+}
+
+bool Resource::covers(std::uint64_t address) const { return address >= first_address_ && address < end_address_; }
+
+std::vector<BlockInfo> Resource::blocks() {
+  Lock lock = enter();
+  std::vector<BlockInfo> out;
+  store_->pool.for_each([&](const Block& block) {
+    const auto state = block.live ? BlockInfo::kAllocated : block.points.size() > 1 ? BlockInfo::kPending : BlockInfo::kFree;
+    out.push_back({state, place_of(block.key), tag_of(block.key), store_->space.base() + block.begin, block.bytes,
+                   block.live ? block.requested : 0,
+                   block.live ? reinterpret_cast<std::uint64_t>(store_->order.handle(block.slot)) : 0});
+  });
+  std::sort(out.begin(), out.end(), [](const BlockInfo& a, const BlockInfo& b) { return a.address < b.address; });
+  return out;
+}
+
+std::uint64_t Resource::device_limit() {
+  Lock lock = enter();
+  return store_->physical.limit(Tier::kDevice);
+}
+
+void Resource::set_device_limit(std::uint64_t bytes) {
+  Lock lock = enter();
+  if (bytes < config_.page_bytes)
+    throw Error(ErrorKind::kInvalidValue,
+                "device_limit " + std::to_string(bytes) + " is smaller than one page of " + std::to_string(config_.page_bytes));
+  const std::uint64_t held = store_->physical.held_bytes(Tier::kDevice);
+  if (held > bytes) store_->trim(lock, 0);
+  if (const std::uint64_t left = store_->physical.held_bytes(Tier::kDevice); left > bytes)
+    throw Error(ErrorKind::kInvalidState, "cannot lower the device limit to " + format_bytes(bytes) + ": " + format_bytes(left) +
+                                              " are in use; free or evict buffers first");
+  store_->physical.set_device_limit(bytes);
+}
+
+void Resource::enable_peer(int device) {
+  Lock lock = enter();
+  if (device == config_.device) return;
+  if (PageTable::Failure failure = store_->table.add_peer(device))
+    device_->raise(failure.result, failure.call, "giving device " + std::to_string(device) + " access");
+}
+
+bool Resource::can_be_reached_from(int device) {
+  int can = 0;
+  return MEMX_CALL(*device_, cuDeviceCanAccessPeer, &can, device, config_.device) == CUDA_SUCCESS && can;
+}
+
 Statistics Resource::statistics() {
   Lock lock = enter_even_closed();
   Statistics out{};
-  out.requested = requested_;
-  out.allocated = allocated_;
-  out.allocations = allocations_;
-  out.frees = frees_;
+  out.all = all_;
+  out.small = by_size_[0];
+  out.large = by_size_[1];
+  out.out_of_memory_errors = out_of_memory_errors_;
   for (unsigned i = 0; i < static_cast<unsigned>(Call::kCount); ++i)
     if (std::uint64_t n = device_->count(static_cast<Call>(i))) out.driver_calls[call_name(static_cast<Call>(i))] = n;
   if (!store_) return out;
@@ -303,7 +366,8 @@ Statistics Resource::statistics() {
   out.active = active_;
   const Physical& physical = store_->physical;
   out.inactive = {store_->table.inactive_bytes(), store_->table.peak_inactive_bytes};
-  out.reserved = {physical.held_bytes(Tier::kDevice), physical.peak_device_bytes};
+  out.reserved = physical.reserved();
+  out.segments = physical.segments();
   out.host = {physical.host_bytes(), physical.peak_host_bytes};
   out.migrated_in_bytes = store_->migrated_in_bytes;
   out.migrated_out_bytes = store_->migrated_out_bytes;
@@ -313,20 +377,42 @@ Statistics Resource::statistics() {
 
 void Resource::reset_peak_statistics() {
   Lock lock = enter_even_closed();
-  for (Gauge* gauge : {&requested_, &allocated_, &active_}) gauge->peak = gauge->current;
+  for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.reset_peak(); });
+  active_.peak = active_.current;
   if (!store_) return;
   store_->physical.reset_peaks();
   store_->table.peak_inactive_bytes = store_->table.inactive_bytes();
 }
 
-void Resource::record_events(bool on) {
+void Resource::reset_accumulated_statistics() {
   Lock lock = enter_even_closed();
-  log_.enable(on);
+  for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.reset_totals(); });
+  out_of_memory_errors_ = 0;
+  if (store_) store_->physical.reset_totals();
 }
 
-std::vector<TraceEvent> Resource::drain_events() {
+void Resource::record_events(bool on, std::size_t most) {
+  Lock lock = enter_even_closed();
+  log_.enable(on, most);
+}
+
+std::deque<TraceEvent> Resource::drain_events() {
   Lock lock = enter_even_closed();
   return log_.drain();
+}
+
+std::deque<TraceEvent> Resource::recorded_events() {
+  Lock lock = enter_even_closed();
+  return log_.events();
+}
+
+std::uint64_t Resource::inactive_blocks() {
+  Lock lock = enter();
+  std::uint64_t count = 0;
+  store_->pool.for_each([&](const Block& block) {
+    count += !block.live && ((block.prev && block.prev->live) || (block.next && block.next->live));
+  });
+  return count;
 }
 
 void Resource::check() {
@@ -340,7 +426,7 @@ void Resource::check() {
     allocated += block.bytes;
     requested += block.requested;
   });
-  if (ok && (allocated != allocated_.current || requested != requested_.current)) {
+  if (ok && (allocated != all_.allocated.current || requested != all_.requested.current)) {
     ok = false;
     why = "allocated or requested bytes are miscounted";
   }

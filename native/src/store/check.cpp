@@ -42,7 +42,7 @@ bool Store::check(std::string* why) {
   }
   if (inactive != table.inactive_bytes()) fail("inactive bytes are miscounted");
   if (physical.held_bytes(Tier::kPinned) != swapped + physical.cached_bytes(Tier::kPinned)) fail("a pinned host page is lost");
-  if (physical.held_bytes(Tier::kDevice) > config.device_limit) fail("the device limit is exceeded");
+  if (physical.held_bytes(Tier::kDevice) > physical.limit(Tier::kDevice)) fail("the device limit is exceeded");
   if (physical.host_bytes() > config.host_limit) fail("the host limit is exceeded");
   return ok;
 }

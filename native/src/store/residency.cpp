@@ -107,12 +107,12 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       std::uint64_t missing = 0, own = 0;
       for (const Run& run : runs) missing += run.pages * page_bytes;
       for (const Mapping* mapping : held) own += mapping->pages() * page_bytes;
-      if (pages.size() * page_bytes > config.device_limit)
+      if (pages.size() * page_bytes > physical.limit(Tier::kDevice))
         throw Error(ErrorKind::kOutOfMemory,
                     "out of memory: the operands of one use need " + format_bytes(pages.size() * page_bytes) + " in " +
                         std::to_string(pages.size()) + " pages at once, and device_limit is " +
-                        format_bytes(config.device_limit) + ": raise it, or use fewer or smaller buffers at a time");
-      if (own + missing > config.device_limit) {
+                        format_bytes(physical.limit(Tier::kDevice)) + ": raise it, or use fewer or smaller buffers at a time");
+      if (own + missing > physical.limit(Tier::kDevice)) {
         // Handles held for a page or two of theirs are in the way: cut them up by moving them out and back.
         std::vector<Mapping*> wide;
         bool others = false;

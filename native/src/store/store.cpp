@@ -149,9 +149,9 @@ std::string Store::out_of_memory(const Request& request, CUresult result) {
   const std::uint64_t held = physical.held_bytes(Tier::kDevice);
   const std::uint64_t cached = physical.cached_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice);
   std::string text = "out of memory: asked for " + bytes(request.requested) + " on device " +
-                     std::to_string(config.device) + ". Device: limit " + bytes(config.device_limit) + ", reserved " +
+                     std::to_string(config.device) + ". Device: limit " + bytes(physical.limit(Tier::kDevice)) + ", reserved " +
                      bytes(held) + ", of it cached " + bytes(cached) + ", free in partly used pages " +
-                     bytes(table.inactive_bytes()) + ", room " + bytes(config.device_limit - held) + ". Host: limit " +
+                     bytes(table.inactive_bytes()) + ", room " + bytes(physical.limit(Tier::kDevice) - std::min(held, physical.limit(Tier::kDevice))) + ". Host: limit " +
                      bytes(config.host_limit) + ", used " + bytes(physical.host_bytes()) + ", movable to it " +
                      bytes(config.lazy ? table.mapped_bytes(Tier::kDevice) - pinned_bytes_ : 0) +
                      ". Largest free range of addresses " + bytes(space.largest_free_pages() * config.page_bytes) + ". ";
