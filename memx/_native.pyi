@@ -85,7 +85,9 @@ def driver_version() -> int: ...
 def probe(device: int) -> dict[str, Any]:
     """What the driver can do on a device, tried rather than read off flags."""
 
-def torch_configure(device_limit: int, host_limit: int, reuse: str, oversubscribe: bool, page: int) -> None:
+def torch_configure(
+    device_limit: int, host_limit: int, reuse: str, oversubscribe: bool, page: int, framework: bool
+) -> None:
     """What the resources below PyTorch are made with."""
 
 def torch_resource(device: int) -> Resource: ...
