@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, SupportsInt, cast
@@ -23,6 +25,7 @@ __all__ = [
     "costs",
     "fail",
     "hold",
+    "libraries",
     "modelled_us",
     "race_count",
     "races",
@@ -35,7 +38,10 @@ __all__ = [
 ]
 
 _SONAME = "libcuda.so.1"
-_LIBRARY = Path(__file__).parent / "_sim" / _SONAME
+_FOLDER = Path(__file__).parent / "_sim"
+_LIBRARY = _FOLDER / _SONAME
+# What stands on the driver, each after what it needs.
+_RUNTIME = ("libcudart.so.13", "libnvidia-ml.so.1", "libcublasLt.so.13", "libcublas.so.13")
 _RTLD_NOLOAD = os.RTLD_NOLOAD
 _ALREADY_STARTED = 712  # CUDA_ERROR_ALREADY_MAPPED, from memxsim_configure once cuInit has run
 
@@ -80,6 +86,10 @@ def simulate(
     driver_version: int = 0,
 ) -> None:
     """Put the simulated CUDA driver into this process, before the first CUDA call.
+
+    The simulated CUDA runtime comes with it, for whatever links the runtime as a shared library. PyTorch does: call
+    this before ``import torch``, and ``"cuda"`` is the simulated device. If it is imported already, a
+    ``RuntimeWarning`` says so.
 
     Parameters
     ----------
@@ -133,7 +143,13 @@ def simulate(
             f"the simulated driver refuses memory={memory!r}, host_memory={host_memory!r}, page={page!r}, "
             f"devices={devices!r} (CUresult {code})"
         )
+    _open_runtime()
     _replace_runtime_calls()
+
+
+def libraries() -> list[Path]:
+    """The simulated driver and what stands on it, as shared libraries in the order to load them."""
+    return [path for name in (_SONAME, *_RUNTIME) if (path := _FOLDER / name).exists()]
 
 
 def simulate_from_environment() -> bool:
@@ -147,7 +163,11 @@ def simulate_from_environment() -> bool:
     setting = os.environ.get("MEMX_SIMULATE", "").strip()
     if setting in ("", "0"):
         return False
-    simulate(**_parse_setting(setting))
+    options = _parse_setting(setting)
+    if _loaded() is None:
+        simulate(**options)
+    else:  # it came with the process, and reads the setting itself
+        _replace_runtime_calls()
     return True
 
 
@@ -353,6 +373,29 @@ def _load() -> ctypes.CDLL:
         raise InvalidStateError("this installation of memx has no simulated driver (memx/_sim/libcuda.so.1)")
     _library = _declare(ctypes.CDLL(str(_LIBRARY), mode=ctypes.RTLD_GLOBAL))
     return _library
+
+
+def _open_runtime() -> None:
+    """Open what stands on the driver, so that libraries loaded later find it by its name."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(getattr(torch, "version", None), "cuda", None)
+    if cuda is not None and not _runtime_is_simulated():
+        warnings.warn(
+            "PyTorch was imported before memx.simulate() and keeps the CUDA runtime that it came with, which finds no "
+            "device: call memx.simulate() before `import torch`, or start the program with `memx sim run`",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return
+    for path in libraries():
+        ctypes.CDLL(str(path))
+
+
+def _runtime_is_simulated() -> bool:
+    try:
+        return hasattr(ctypes.CDLL(_RUNTIME[0], mode=_RTLD_NOLOAD), "memxsim_runtime")
+    except OSError:
+        return False
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -1,11 +1,13 @@
 // cuInit and the control interface of memx_sim.h.
 #include <pthread.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <unordered_set>
 
 #include "context.h"
+#include "environment.h"
 #include "json.h"
 #include "versions.h"
 
@@ -26,6 +28,28 @@ bool usable(const memxsim_config& c) {
   return c.page_bytes >= kHostPage && (c.page_bytes & (c.page_bytes - 1)) == 0 && c.page_bytes <= kGiB &&
          c.devices >= 1 && c.devices <= kMaxDevices && c.device_bytes >= c.page_bytes && c.device_bytes <= 1024 * kGiB &&
          c.host_bytes <= 1024 * kGiB;
+}
+
+void configure(const memxsim_config& config) {
+  driver().config = config;
+  g_version = config.driver_version ? static_cast<int>(config.driver_version) : kNewestVersion;
+  g_configured = true;
+}
+
+// What nobody configured is as the environment says.
+bool configure_from_environment() {
+  memxsim_config config = defaults();
+  std::string error;
+  Setting setting = from_environment(&config, &error);
+  if (setting == Setting::good && !usable(config)) {
+    setting = Setting::bad;
+    error = "no simulated device can be so";
+  }
+  if (setting == Setting::bad)
+    std::fprintf(stderr, "memx: MEMX_SIMULATE=%s: %s\n", std::getenv("MEMX_SIMULATE"), error.c_str());
+  else
+    configure(config);
+  return setting != Setting::bad;
 }
 
 size_t answer(const std::string& text, char* out, size_t size) {
@@ -81,7 +105,7 @@ CUresult CUDAAPI cuInit(unsigned int flags) {
   Driver& d = driver();
   const Lock lock(d.lock);
   if (g_initialised) return CUDA_SUCCESS;
-  if (!g_configured) d.config = defaults();
+  if (!g_configured && !configure_from_environment()) return CUDA_ERROR_INVALID_VALUE;
   const std::vector<uint64_t> device_bytes(d.config.devices, d.config.device_bytes);
   if (!d.store.open(device_bytes, d.config.host_bytes, d.config.accounting_only)) return CUDA_ERROR_OUT_OF_MEMORY;
   set_fault_seed(d.config.seed);
@@ -102,9 +126,7 @@ int memxsim_configure(const memxsim_config* config) {
   if (!config || !usable(*config)) return CUDA_ERROR_INVALID_VALUE;
   const Lock lock(driver().lock);
   if (g_initialised) return CUDA_ERROR_ALREADY_MAPPED;
-  driver().config = *config;
-  g_version = config->driver_version ? static_cast<int>(config->driver_version) : kNewestVersion;
-  g_configured = true;
+  configure(*config);
   return CUDA_SUCCESS;
 }
 
