@@ -48,9 +48,11 @@ MEMXSIM_API int memxsim_fail(const char *function, uint64_t at, uint64_t every, 
 // JSON answers: the number of bytes needed (with the final 0) is returned; nothing is written if `size` is less.
 // calls: {"cuMemMap": 12, ...} successful and failed calls alike, base names.
 MEMXSIM_API size_t memxsim_calls_json(char *out, size_t size);
-// races: [{"kind": "race"|"unmap-under-use", "first": {"stream", "index", "name", "address", "bytes"}, "second": {...}}]
-//   A stream is its cuStreamGetId, the index counts its operations from 1; both are -1 where the second is a call of
-//   the host. The first 1000 are kept, all are counted.
+// races: [{"kind": "race"|"unmap-under-use"|"outside-lifetime",
+//          "first": {"stream", "index", "name", "address", "bytes"}, "second": {...}}]
+//   A stream is its cuStreamGetId, the index counts its operations from 1; both are -1 for a call of the host.
+//   outside-lifetime: the second uses memory of a pool or a graph that the first, queued before it, freed; its name is
+//   "never allocated" where nothing did. The first 1000 are kept, all are counted.
 MEMXSIM_API size_t memxsim_races_json(char *out, size_t size);
 // usage: {"device_bytes": [..per device..], "host_bytes", "handles", "mappings", "reservations",
 //         "streams", "events", "modules", "pinned_bytes"}: what exists now (released handles still mapped count)

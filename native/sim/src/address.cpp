@@ -139,7 +139,7 @@ bool AddressSpace::resolve(int device, uint64_t va, uint64_t bytes, bool write, 
     if ((region.device_access[device] & needed) != needed) return false;
     const uint64_t stop = region.end() < end ? region.end() : end;
     char* data = region.phys->data ? region.phys->data + (next - region.va) : nullptr;
-    spans.push_back({data, stop - next, region.phys});
+    spans.push_back({data, stop - next, region.phys->behind ? region.phys->behind : region.phys});
     next = stop;
   }
   return true;

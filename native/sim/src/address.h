@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "physical.h"
@@ -14,11 +15,12 @@
 namespace memxsim {
 
 struct Context;
+struct GraphAllocation;
 
 enum Access : uint8_t { kNoAccess = 0, kRead = 1, kReadWrite = 3 };
 
 struct Region {
-  enum class Kind { mapping, device, pinned, registered, pool };
+  enum class Kind { mapping, device, pinned, registered, pool, graph };
 
   uint64_t va = 0, bytes = 0;
   Kind kind = Kind::mapping;
@@ -28,9 +30,11 @@ struct Region {
   uint64_t buffer_id = 0;
   Context* context = nullptr;    // null for mappings
   void* pool = nullptr;          // CUmemoryPool of a pool allocation
+  GraphAllocation* graph_memory = nullptr;
   unsigned host_flags = 0;       // as given to cuMemHostAlloc or cuMemHostRegister
   bool freed_in_order = false;   // a pool allocation whose stream-ordered free is queued
   UseList uses;                  // through this region, by stream; for what is unmapped under use
+  std::optional<AccessRecord> over;  // the free after which nothing may be queued that uses it
 
   uint64_t end() const { return va + bytes; }
 };

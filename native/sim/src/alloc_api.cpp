@@ -1,6 +1,7 @@
 // Memory that is not made of handles: device allocations, pinned and registered host memory.
 #include "capture.h"
 #include "context.h"
+#include "graph_memory.h"
 
 using namespace memxsim;
 
@@ -109,9 +110,11 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr va) {
     Driver& d = driver();
     const Lock lock(d.lock);
     Region* region = d.addresses.starting_at(va);
+    if (region && region->graph_memory) return free_graph_memory_now(*region);
     if (region && region->kind == Region::Kind::pool && !region->freed_in_order) {
       // A pool's memory is freed without waiting for anything.
       d.oracle.taken_away(*region, "cuMemFree");
+      leave_pool(*region);
       d.addresses.remove(va);
       d.addresses.give_device_va(va);
       return CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "capture.h"
+#include "graph_memory.h"
 
 namespace memxsim {
 
@@ -109,6 +110,8 @@ void free_context_memory(Context& context) {
   for (const auto& [va, region] : addresses.regions())
     if (region.context == &context) gone.push_back(va);
   for (const uint64_t va : gone) {
+    if (GraphAllocation* allocation = addresses.find(va)->graph_memory) forget_graph_allocation(*allocation);
+    leave_pool(*addresses.find(va));
     addresses.remove(va);
     addresses.give_device_va(va);
   }

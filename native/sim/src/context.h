@@ -30,5 +30,6 @@ class PerThreadDefault {
 Queue& per_thread_queue(Context& context);
 
 void free_context_memory(Context& context);
+void leave_pool(const Region& region);  // it is no memory of its pool any more, if it was any
 
 }  // namespace memxsim

@@ -16,13 +16,22 @@ std::unordered_map<const void*, std::unique_ptr<GraphExec>>& executables() {
 
 CUgraphNode handle_of(GraphNode* node) { return reinterpret_cast<CUgraphNode>(node); }
 
-CUresult make_executable(CUgraphExec* out, CUgraph handle) {
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
+constexpr unsigned long long kInstantiateFlags =
+    CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+    CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+
+CUresult make_executable(CUgraphExec* out, CUgraph handle, unsigned long long flags) {
+  if (!out || (flags & ~kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
+  const bool frees_before_launch = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+  if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+    return frees_before_launch ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
   const Lock lock(driver().lock);
   USE_CONTEXT(context);
-  const Graph* graph = graph_from(handle);
+  Graph* graph = graph_from(handle);
   if (!graph) return CUDA_ERROR_INVALID_VALUE;
+  if (graph->has_memory && !graph->executable.expired()) return CUDA_ERROR_INVALID_VALUE;
   auto exec = instantiate(*context, *graph);
+  exec->frees_before_launch = frees_before_launch;
   *out = reinterpret_cast<CUgraphExec>(exec.get());
   executables().emplace(*out, std::move(exec));
   return CUDA_SUCCESS;
@@ -52,21 +61,29 @@ CUresult CUDAAPI cuGraphCreate(CUgraph* out, unsigned int flags) {
 CUresult CUDAAPI cuGraphDestroy(CUgraph handle) {
   ENTER(cuGraphDestroy);
   const Lock lock(driver().lock);
-  Graph* graph = graph_from(handle);
+  return drop_graph(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuGraphClone(CUgraph* out, CUgraph handle) {
+  ENTER(cuGraphClone);
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  const Lock lock(driver().lock);
+  const Graph* graph = graph_from(handle);
   if (!graph) return CUDA_ERROR_INVALID_VALUE;
-  drop_graph(*graph);
+  if (graph->has_memory) return CUDA_ERROR_NOT_SUPPORTED;
+  *out = reinterpret_cast<CUgraph>(adopt_graph(clone(*graph)));
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) {
+CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
   ENTER(cuGraphInstantiateWithFlags);
-  return make_executable(out, graph);
+  return make_executable(out, graph, flags);
 }
 
 CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
   ENTER(cuGraphInstantiateWithParams);
   if (!parameters) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = make_executable(out, graph);
+  const CUresult result = make_executable(out, graph, parameters->flags);
   parameters->hErrNode_out = nullptr;
   parameters->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
   return result;
@@ -77,7 +94,7 @@ MEMXSIM_API CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec* out, CUgraph gra
   ENTER(cuGraphInstantiate);
   if (error_node) *error_node = nullptr;
   if (log && log_bytes) *log = 0;
-  return make_executable(out, graph);
+  return make_executable(out, graph, 0);
 }
 
 CUresult CUDAAPI cuGraphUpload(CUgraphExec handle, CUstream stream) {
@@ -99,11 +116,14 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream) {
   if (queue->context->error) return queue->context->error;
   if (queue->context->id != found->second->context_id) return CUDA_ERROR_INVALID_VALUE;
   if (queue->capture) {  // a graph within a graph: its nodes are added one after another
+    if (found->second->has_memory) return CUDA_ERROR_NOT_SUPPORTED;
     for (const GraphExec::Step& step : found->second->steps)
       if (const CUresult result = add_to_capture(*queue, step.work)) return result;
+    queue->capture->graph->objects.add(*found->second->objects);
     return CUDA_SUCCESS;
   }
   if (const CUresult forbidden = forbid_legacy_in_capture(*queue)) return forbidden;
+  if (const CUresult refused = begin_graph_memory(*found->second, *queue)) return refused;
   launch_graph(*found->second, *queue);
   return CUDA_SUCCESS;
 }

@@ -15,9 +15,9 @@ namespace {
 thread_local HostClock* t_host = nullptr;
 constexpr size_t kUses = 8;
 
-std::string operation_json(const AccessRecord& access, bool host) {
+std::string operation_json(const AccessRecord& access) {
   JsonObject object;
-  if (host) {
+  if (access.by.seq == 0) {
     object.add_raw("stream", "-1");
     object.add_raw("index", "-1");
   } else {
@@ -97,15 +97,7 @@ void Oracle::access(Queue& queue, Region& region, uint64_t offset, uint64_t byte
   const Clock& known = *queue.known;
   const auto conflict = [&](const AccessRecord& before) {
     if (before.by.slot == queue.slot || before.by.seq <= known.get(before.by.slot)) return;
-    if (reporting_slot_ != by.slot || reporting_seq_ != by.seq) {
-      reporting_slot_ = by.slot;
-      reporting_seq_ = by.seq;
-      reported_.clear();
-    }
-    const std::pair pair{before.by.slot, before.by.seq};
-    if (std::find(reported_.begin(), reported_.end(), pair) != reported_.end()) return;
-    reported_.push_back(pair);
-    report({"race", before, record});
+    if (!already_reported(by, before.by)) report({"race", before, record});
   };
   Shadow& shadow = region.phys->shadow;
   shadow.access(offset, offset + bytes, record, conflict);
@@ -151,8 +143,24 @@ void Oracle::taken_away(Region& region, const char* function) {
     taker.by.name = function;
     taker.address = region.va;
     taker.bytes = region.bytes;
-    report({"unmap-under-use", use, taker, true});
+    report({"unmap-under-use", use, taker});
   }
+}
+
+void Oracle::outlives(const AccessRecord& end, const AccessRecord& use) {
+  if (!already_reported(use.by, end.by)) report({"outside-lifetime", end, use});
+}
+
+bool Oracle::already_reported(const Operation& by, const Operation& with) {
+  if (reporting_slot_ != by.slot || reporting_seq_ != by.seq) {
+    reporting_slot_ = by.slot;
+    reporting_seq_ = by.seq;
+    reported_.clear();
+  }
+  const std::pair pair{with.slot, with.seq};
+  if (std::find(reported_.begin(), reported_.end(), pair) != reported_.end()) return true;
+  reported_.push_back(pair);
+  return false;
 }
 
 bool Oracle::pending_write(const Region& region, uint64_t offset, uint64_t bytes) {
@@ -173,8 +181,8 @@ std::string Oracle::json() const {
   for (const Finding& finding : findings_) {
     JsonObject object;
     object.add("kind", std::string_view(finding.kind));
-    object.add_raw("first", operation_json(finding.first, false));
-    object.add_raw("second", operation_json(finding.second, finding.second_is_host));
+    object.add_raw("first", operation_json(finding.first));
+    object.add_raw("second", operation_json(finding.second));
     array.add_raw(object.text());
   }
   return array.text();

@@ -18,8 +18,7 @@ struct Context;
 
 struct Finding {
   const char* kind = "race";
-  AccessRecord first, second;
-  bool second_is_host = false;
+  AccessRecord first, second;  // of sequence number 0: a call of the host
 };
 
 // What host code knows to be complete.
@@ -51,6 +50,9 @@ class Oracle {
   // The host takes memory away: unmaps, frees, or narrows access.
   void taken_away(Region& region, const char* function);
 
+  // The operation uses memory whose free was queued before it, or that was not allocated yet.
+  void outlives(const AccessRecord& end, const AccessRecord& use);
+
   // Whether something queued, not known to be complete, writes any of it.
   bool pending_write(const Region& region, uint64_t offset, uint64_t bytes);
 
@@ -64,6 +66,7 @@ class Oracle {
   static constexpr size_t kStored = 1000;
   Clock& own(Queue& queue);
   HostClock& host();
+  bool already_reported(const Operation& by, const Operation& with);
   void report(Finding finding);
   void reclaim_slots();
 

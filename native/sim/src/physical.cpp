@@ -19,6 +19,7 @@ Phys::~Phys() {
       munmap(data, round_up(bytes, kHostPage));
       break;
     case Backing::foreign:
+    case Backing::borrowed:
       break;
   }
 }

@@ -25,7 +25,7 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) { return (value + uni
 // A piece of physical memory. It lives until its last mapping and its last handle reference are gone; work that
 // is running keeps its bytes (not its accounting) a little longer.
 struct Phys {
-  enum class Backing { extent, anonymous, foreign };
+  enum class Backing { extent, anonymous, foreign, borrowed };
 
   int location = 0;
   uint64_t bytes = 0;
@@ -37,6 +37,7 @@ struct Phys {
   uint32_t handle_refs = 0;
   uint32_t mappings = 0;
   CUmemAllocationProp properties{};
+  std::shared_ptr<Phys> behind;  // whose bytes `borrowed` memory has now
   Shadow shadow;
 
   bool on_host() const { return location == kHost; }

@@ -4,6 +4,7 @@
 
 #include "capture.h"
 #include "context.h"
+#include "graph_memory.h"
 #include "works.h"
 #include "younger.h"
 
@@ -91,11 +92,39 @@ struct PoolFree : Work {
     Driver& d = driver();
     const Region* region = d.addresses.starting_at(operands[0].va);
     if (!region || !region->freed_in_order) return;
-    if (Pool* pool = pool_of(static_cast<CUmemoryPool>(region->pool))) pool->used -= region->bytes;
+    leave_pool(*region);
     d.addresses.remove(operands[0].va);
     d.addresses.give_device_va(operands[0].va);
   }
 };
+
+// A node of the graph, to which the memory belongs: the pool only says what it is like.
+CUresult allocate_in_capture(CUdeviceptr* out, size_t bytes, const Pool& pool, Queue& queue) {
+  if (queue.capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (pool.location == kHost) return CUDA_ERROR_NOT_SUPPORTED;
+  std::array<uint8_t, kMaxDevices> access{};
+  std::copy(std::begin(pool.access), std::end(pool.access), access.begin());
+  const GraphAllocationRef allocation =
+      make_graph_allocation(*queue.context, queue.capture->graph->id, bytes, pool.location, access);
+  if (!allocation) return CUDA_ERROR_OUT_OF_MEMORY;
+  allocation->properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  allocation->properties.location = pool.shown;
+  for (int device = 0; device < kMaxDevices; ++device)
+    if (device != pool.location && pool.access[device])
+      allocation->access_descs.push_back(
+          {{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, static_cast<CUmemAccess_flags>(pool.access[device])});
+  *out = allocation->va;
+  return add_to_capture(queue, std::make_shared<GraphAllocate>(allocation));
+}
+
+CUresult free_in_capture(CUdeviceptr va, Queue& queue) {
+  if (queue.capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  const uint64_t graph = queue.capture->graph->id;
+  GraphAllocationRef allocation = allocation_to_free(va, graph);
+  if (!allocation) return CUDA_ERROR_INVALID_VALUE;
+  allocation->freed_by.push_back(graph);
+  return add_to_capture(queue, std::make_shared<GraphFree>(std::move(allocation)));
+}
 
 // The pool of the queue's device if `pool` is null.
 CUresult allocate(CUdeviceptr* out, size_t bytes, CUmemoryPool handle, CUstream stream) {
@@ -107,9 +136,9 @@ CUresult allocate(CUdeviceptr* out, size_t bytes, CUmemoryPool handle, CUstream 
   if (!queue) return error;
   Context* context = queue->context;
   if (context->error) return context->error;
-  if (queue->capture) return CUDA_ERROR_NOT_SUPPORTED;  // graph memory nodes are not modelled
   Pool* pool = handle ? pool_of(handle) : current_pool(context->device);
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  if (queue->capture) return allocate_in_capture(out, bytes, *pool, *queue);
   const auto create = [&] {
     return pool->location == kHost ? d.store.create_pinned(bytes) : d.store.create(pool->location, bytes);
   };
@@ -145,6 +174,14 @@ CUresult allocate(CUdeviceptr* out, size_t bytes, CUmemoryPool handle, CUstream 
 
 }  // namespace
 
+namespace memxsim {
+
+void leave_pool(const Region& region) {
+  if (Pool* pool = pool_of(static_cast<CUmemoryPool>(region.pool))) pool->used -= region.bytes;
+}
+
+}  // namespace memxsim
+
 extern "C" {
 
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* out, size_t bytes, CUstream stream) {
@@ -166,12 +203,16 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr va, CUstream stream) {
   Queue* queue = queue_of(stream, &error);
   if (!queue) return error;
   if (queue->context->error) return queue->context->error;
+  if (queue->capture) return free_in_capture(va, *queue);
+  if (const CUresult forbidden = forbid_legacy_in_capture(*queue)) return forbidden;
   Region* region = d.addresses.starting_at(va);
+  if (region && region->graph_memory) return free_graph_memory(*region, *queue);
   if (!region || region->freed_in_order || (region->kind != Region::Kind::pool && region->kind != Region::Kind::device))
     return CUDA_ERROR_INVALID_VALUE;
-  if (queue->capture) return CUDA_ERROR_NOT_SUPPORTED;
+  const Point point = enqueue(*queue, std::make_shared<PoolFree>(va, region->bytes));
   region->freed_in_order = true;
-  return submit_locked(*queue, std::make_shared<PoolFree>(va, region->bytes));
+  region->over = queued_free(point, va, region->bytes);
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice device) {

@@ -21,6 +21,7 @@ constexpr uint64_t kBytesUnderLock = 16 << 10;  // less work than this is cheape
 struct Scheduler {
   std::deque<Queue*> ready;
   std::deque<QueueRef> to_call;  // their heads are host functions
+  std::deque<std::pair<CUhostFn, void*>> to_call_alone;
   Cond work_wake, call_wake;
   std::atomic<uint32_t> ready_hint{0};
   int idle_workers = 0, spinning_workers = 0;
@@ -205,6 +206,14 @@ void* caller(void*) {
   Scheduler& s = scheduler();
   Lock lock(driver().lock);
   while (!g_exiting.load(std::memory_order_relaxed)) {
+    if (!s.to_call_alone.empty()) {
+      const auto [function, data] = s.to_call_alone.front();
+      s.to_call_alone.pop_front();
+      lock.unlock();
+      function(data);
+      lock.lock();
+      continue;
+    }
     if (s.to_call.empty()) {
       s.call_wake.wait(lock);
       continue;
@@ -306,6 +315,7 @@ void record_accesses(Queue& queue, const Work& work, uint64_t seq) {
     uint64_t next = operand.va;
     for (Region* region : d.addresses.covering(operand.va, operand.bytes)) {
       const uint64_t stop = std::min(region->end(), operand.va + operand.bytes);
+      if (region->over) d.oracle.outlives(*region->over, access);
       d.oracle.access(queue, *region, next - region->va, stop - next, access);
       next = stop;
     }
@@ -358,6 +368,21 @@ Point enqueue(Queue& queue, WorkRef work, std::vector<Point> waits, bool soon_wa
   queue.ops.push_back(std::move(op));
   if (queue.state == Queue::State::idle && !queue.held) make_ready(queue, !soon_waited_for);
   return queue.tail();
+}
+
+AccessRecord queued_free(const Point& point, uint64_t va, uint64_t bytes) {
+  const Queue& queue = *point.queue;
+  AccessRecord record;
+  record.by = {queue.slot, point.seq, queue.id, point.seq - queue.first_seq, "cuMemFreeAsync"};
+  record.address = va;
+  record.bytes = bytes;
+  return record;
+}
+
+void call_later(CUhostFn function, void* data) {
+  start_workers(true);
+  scheduler().to_call_alone.emplace_back(function, data);
+  scheduler().call_wake.notify_one();
 }
 
 namespace {

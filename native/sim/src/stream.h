@@ -127,6 +127,12 @@ struct EventRecord {
 // Queues the operation and gives its point. The caller holds the lock throughout.
 Point enqueue(Queue& queue, WorkRef work, std::vector<Point> waits = {}, bool soon_waited_for = false);
 
+// What the oracle is to say of a free that was queued.
+AccessRecord queued_free(const Point& point, uint64_t va, uint64_t bytes);
+
+// Has the function called by the thread that calls host functions, in no stream's order.
+void call_later(CUhostFn function, void* data);
+
 // Blocks until the event, or all that is on the queue or in the context now, is complete, running that work on
 // this thread where possible and releasing held streams that it depends on; then host code knows of it. Gives
 // up the lock meanwhile.

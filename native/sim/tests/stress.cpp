@@ -14,7 +14,7 @@ constexpr uint64_t kPage = 64 << 10;
 constexpr int kThreads = 4;
 constexpr int kRounds = 300;
 
-std::atomic<uint64_t> g_called{0};
+std::atomic<uint64_t> g_called{0}, g_destroyed{0}, g_graphs{0};
 
 void page_cycle(std::mt19937_64& random, CUstream a, CUstream b, const Kernels& kernels, CUevent event, CUdeviceptr counter) {
   const CUmemAllocationProp prop = device_memory(0);
@@ -56,7 +56,8 @@ void synchronise() {
   CHECK(cuCtxSynchronize());
 }
 
-// A graph with two branches, launched twice; memory from a pool for a third stream.
+// A graph with two branches, one in memory of its own, and an object that goes with it; launched twice. Memory from
+// a pool for a third stream.
 void graph_cycle(std::mt19937_64& random, CUstream a, CUstream b, const Kernels& kernels, CUdeviceptr memory,
                  CUdeviceptr counter) {
   CUevent fork = nullptr, join = nullptr;
@@ -70,6 +71,18 @@ void graph_cycle(std::mt19937_64& random, CUstream a, CUstream b, const Kernels&
   CHECK(cuStreamWaitEvent(b, fork, 0));
   kernels.stamp_on(a, memory, 20000, seed);
   kernels.stamp_on(b, memory + 20000, 20000, seed);
+  CUdeviceptr inside = 0;
+  CHECK(cuMemAllocAsync(&inside, 30000, b));
+  kernels.stamp_on(b, inside, 30000, seed);
+  kernels.verify_on(b, inside, 30000, seed, counter);
+  CHECK(cuMemFreeAsync(inside, b));
+  CUuserObject object = nullptr;
+  const CUhostFn destroy = [](void*) { g_destroyed.fetch_add(1); };
+  CHECK(cuUserObjectCreate(&object, nullptr, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CHECK(cuStreamGetCaptureInfo(b, &status, nullptr, &graph, nullptr, nullptr, nullptr));
+  CHECK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+  g_graphs.fetch_add(1);
   CHECK(cuEventRecord(join, b));
   CHECK(cuStreamWaitEvent(a, join, 0));
   kernels.verify_on(a, memory, 20000, seed, counter);
@@ -148,6 +161,8 @@ int main() {
   for (auto& thread : threads) thread.join();
   CHECK(cuCtxSynchronize());
   EXPECT(g_called == uint64_t{kThreads} * kRounds);
+  while (g_destroyed != g_graphs) std::this_thread::yield();
+  CHECK(cuDeviceGraphMemTrim(0));
   if (memxsim_race_count()) {
     std::vector<char> text(memxsim_races_json(nullptr, 0));
     memxsim_races_json(text.data(), text.size());
