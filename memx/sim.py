@@ -13,10 +13,15 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, SupportsInt, cast
+from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, cast
+
+import numpy as np
 
 from .errors import InvalidStateError, InvalidValueError
 from .sizes import parse_size
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 __all__ = [
     "active",
@@ -35,6 +40,7 @@ __all__ = [
     "simulate",
     "simulate_from_environment",
     "usage",
+    "view",
 ]
 
 _SONAME = "libcuda.so.1"
@@ -44,6 +50,7 @@ _LIBRARY = _FOLDER / _SONAME
 _RUNTIME = ("libcudart.so.13", "libnvidia-ml.so.1", "libcublasLt.so.13", "libcublas.so.13")
 _RTLD_NOLOAD = os.RTLD_NOLOAD
 _ALREADY_STARTED = 712  # CUDA_ERROR_ALREADY_MAPPED, from memxsim_configure once cuInit has run
+_INVALID_VALUE, _NOT_SUPPORTED = 1, 801
 
 
 class _Config(ctypes.Structure):
@@ -84,6 +91,7 @@ def simulate(
     host_mappable: bool = True,
     accounting_only: bool = False,
     driver_version: int = 0,
+    strict_threads: bool = False,
 ) -> None:
     """Put the simulated CUDA driver into this process, before the first CUDA call.
 
@@ -109,6 +117,9 @@ def simulate(
         Keep no contents and no mappings, for runs with more pages than a process may map.
     driver_version : int
         What the driver says that it is, such as 12080; 0: the newest simulated.
+    strict_threads : bool
+        What one host thread waited for, another does not know for the race oracle, whatever locks they share. For
+        programs whose threads pass nothing on: the simulator cannot see that they do.
 
     Raises
     ------
@@ -135,6 +146,7 @@ def simulate(
                 "a CUDA driver is already in use in this process; call memx.simulate() before the first CUDA call"
             )
         library = _load()
+    library.memxsim_set_thread_clocks(strict_threads)  # refused as the configuration is
     code = library.memxsim_configure(ctypes.byref(config))
     if code == _ALREADY_STARTED:
         raise InvalidStateError("the simulated driver is already in use in this process")
@@ -181,6 +193,7 @@ def _parse_setting(setting: str) -> dict[str, Any]:
         "host_mappable": _flag,
         "accounting_only": _flag,
         "driver_version": int,
+        "strict_threads": _flag,
     }
     options: dict[str, Any] = {}
     if setting == "1":
@@ -265,6 +278,93 @@ def hold(stream: HasStream | SupportsInt) -> None:
 def release(stream: HasStream | SupportsInt) -> None:
     """Let a held stream go on; nothing happens to one that is not held."""
     _check(_require().memxsim_release(ctypes.c_void_p(_handle(stream))), "no such stream")
+
+
+class HasMemory(Protocol):
+    """A :class:`cuda.core.Buffer`, a memx one, or what looks like one."""
+
+    @property
+    def handle(self) -> SupportsInt:
+        """The address."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+
+class _View:
+    """What an array of simulated memory stands on; ends the view when the last array is gone."""
+
+    def __init__(self, at: int, nbytes: int, memory: object) -> None:
+        self._memory = memory
+        self._at = at
+        self._end = _require().memxsim_end_view
+        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (at, False)}
+
+    def __del__(self) -> None:
+        self._end(self._at)
+
+
+def view(
+    memory: HasMemory | tuple[int, int], dtype: DTypeLike = "uint8", shape: int | tuple[int, ...] | None = None
+) -> NDArray[Any]:
+    """Simulated memory itself as an array, device memory too: what kernels write is seen, what is written they see.
+
+    For tests and for looking at things. Nothing is waited for, so synchronise first, and the race oracle knows
+    nothing of accesses through the array.
+
+    Parameters
+    ----------
+    memory : Buffer or (address, nbytes)
+        A buffer of cuda.core or memx, or a range in which everything has memory now, by however many handles.
+    dtype : numpy dtype
+        Of the elements.
+    shape : int or tuple of int, optional
+        Of the array, which may be smaller than the memory; default: all of it, one-dimensional.
+
+    Returns
+    -------
+    numpy.ndarray
+        It keeps `memory` from being collected. It shows the pages that are there now: after they were moved (by memx:
+        evicted, prefetched, paused) or freed, it keeps their last contents, which belong to nobody else, and follows
+        nothing. It is always safe to touch.
+
+    Raises
+    ------
+    InvalidStateError
+        The driver in this process is not the simulated one.
+    InvalidValueError
+        A part of the range has no memory, its memory is the program's own (registered) or without contents
+        (``accounting_only``), or the elements do not fit.
+    """
+    address, nbytes = memory if isinstance(memory, tuple) else (int(memory.handle), memory.size)
+    kind = np.dtype(dtype)
+    if kind.hasobject or kind.itemsize == 0:
+        raise InvalidValueError(f"no view of memory as {kind}")
+    if shape is None:
+        if nbytes % kind.itemsize:
+            raise InvalidValueError(f"{nbytes} bytes are no whole number of {kind} elements")
+        shape = nbytes // kind.itemsize
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    wanted = kind.itemsize
+    for extent in shape:
+        wanted *= _positive(extent, "an extent of the shape", 0)
+    if wanted > nbytes:
+        raise InvalidValueError(
+            f"an array of {shape} {kind} takes {wanted} bytes, more than the {nbytes} of the memory"
+        )
+    if wanted == 0:
+        return np.empty(shape, kind)
+    at = ctypes.c_void_p()
+    code = _require().memxsim_view(address, wanted, ctypes.byref(at))
+    where = f"{wanted} bytes at {address:#x}"
+    if code == _INVALID_VALUE:
+        raise InvalidValueError(f"{where}: a part of them has no memory")
+    if code == _NOT_SUPPORTED:
+        raise InvalidValueError(f"{where}: registered memory, or a device without contents (accounting_only)")
+    _check(code, f"{where}: no mapping")
+    everything: NDArray[Any] = np.asarray(_View(cast(int, at.value), wanted, memory))
+    return everything.view(kind).reshape(shape)
 
 
 def fail(
@@ -405,6 +505,9 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "memxsim_configure": (number, [ctypes.POINTER(_Config)]),
         "memxsim_hold": (number, [pointer]),
         "memxsim_release": (number, [pointer]),
+        "memxsim_set_thread_clocks": (number, [number]),
+        "memxsim_view": (number, [u64, u64, ctypes.POINTER(pointer)]),
+        "memxsim_end_view": (number, [pointer]),
         "memxsim_fail": (number, [text, u64, u64, real, u64, number]),
         "memxsim_calls_json": (ctypes.c_size_t, [pointer, ctypes.c_size_t]),
         "memxsim_races_json": (ctypes.c_size_t, [pointer, ctypes.c_size_t]),

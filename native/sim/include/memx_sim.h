@@ -63,6 +63,14 @@ MEMXSIM_API int memxsim_set_cost(const char *function, double us);
 // Sum over all calls so far of the table's costs: a model, not a measurement.
 MEMXSIM_API double memxsim_modelled_us(void);
 
+// A CPU mapping of simulated memory wherever it is, contiguous, which kernels and copies see and change. Nothing is
+// waited for, and no access through it is checked. It is of the pages that are there now: what is remapped later is not
+// followed, and what is freed keeps its last contents, given to nobody else, until the view is ended.
+// Returns 0, or a CUresult: INVALID_VALUE if not all of the range has memory; NOT_SUPPORTED for registered memory,
+// which is the program's own, and without contents (accounting_only); OUT_OF_MEMORY if the system refuses.
+MEMXSIM_API int memxsim_view(uint64_t address, uint64_t bytes, void **out);
+MEMXSIM_API int memxsim_end_view(void *view);
+
 MEMXSIM_API void memxsim_reset_counts(void);  // call counts and modelled time
 MEMXSIM_API void memxsim_clear_races(void);
 MEMXSIM_API uint64_t memxsim_race_count(void);
