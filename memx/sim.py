@@ -46,8 +46,9 @@ __all__ = [
 _SONAME = "libcuda.so.1"
 _FOLDER = Path(__file__).parent / "_sim"
 _LIBRARY = _FOLDER / _SONAME
-# What stands on the driver, each after what it needs.
+# What stands on the driver, each after what it needs; and what PyTorch must find before its own.
 _RUNTIME = ("libcudart.so.13", "libnvidia-ml.so.1", "libcublasLt.so.13", "libcublas.so.13")
+_BEFORE_TORCH = "libmemxsim-torch.so.1"
 _RTLD_NOLOAD = os.RTLD_NOLOAD
 _ALREADY_STARTED = 712  # CUDA_ERROR_ALREADY_MAPPED, from memxsim_configure once cuInit has run
 _INVALID_VALUE, _NOT_SUPPORTED = 1, 801
@@ -161,7 +162,7 @@ def simulate(
 
 def libraries() -> list[Path]:
     """The simulated driver and what stands on it, as shared libraries in the order to load them."""
-    return [path for name in (_SONAME, *_RUNTIME) if (path := _FOLDER / name).exists()]
+    return [path for name in (_SONAME, *_RUNTIME, _BEFORE_TORCH) if (path := _FOLDER / name).exists()]
 
 
 def simulate_from_environment() -> bool:
@@ -487,8 +488,8 @@ def _open_runtime() -> None:
             stacklevel=3,
         )
         return
-    for path in libraries():
-        ctypes.CDLL(str(path))
+    for path in libraries()[1:]:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL if path.name == _BEFORE_TORCH else ctypes.RTLD_LOCAL)
 
 
 def _runtime_is_simulated() -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -73,3 +74,12 @@ class Streams(AbstractContextManager["Streams"]):
 def streams(clean: None) -> Iterator[Streams]:
     with Streams() as made:
         yield made
+
+
+@pytest.fixture
+def runtime(clean: None) -> ctypes.CDLL:
+    """The simulated CUDA runtime, with no error remembered."""
+    library = ctypes.CDLL("libcudart.so.13")
+    library.cudaGetErrorName.restype = library.cudaGetErrorString.restype = ctypes.c_char_p
+    library.cudaGetLastError()
+    return library

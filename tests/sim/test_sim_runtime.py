@@ -15,26 +15,12 @@ import memx
 from memx import sim
 
 from .machine import isolated
+from .runtime import DEFAULT, DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Kernel, allocate
 
-INVALID_VALUE, OUT_OF_MEMORY, INVALID_DEVICE, INVALID_KERNEL = 1, 2, 101, 98
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, INVALID_DEVICE, INVALID_KERNEL = 1, 2, 9, 101, 98
 INVALID_DIRECTION, INVALID_HANDLE, NOT_READY, NOT_SUPPORTED = 21, 400, 600, 801
-HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = 1, 2, 3, 4
 
 pytestmark = pytest.mark.usefixtures("clean")
-
-
-@pytest.fixture
-def runtime(clean: None) -> ctypes.CDLL:
-    library = ctypes.CDLL("libcudart.so.13")
-    library.cudaGetErrorName.restype = library.cudaGetErrorString.restype = c_char_p
-    library.cudaGetLastError()
-    return library
-
-
-def allocate(runtime: ctypes.CDLL, nbytes: int) -> c_void_p:
-    out = c_void_p()
-    assert runtime.cudaMalloc(byref(out), c_size_t(nbytes)) == 0
-    return out
 
 
 def test_devices_are_the_drivers(runtime: ctypes.CDLL) -> None:
@@ -160,28 +146,15 @@ def test_pointers_are_known_by_what_they_point_to(runtime: ctypes.CDLL) -> None:
 
 
 def test_kernels_are_counted_by_name(runtime: ctypes.CDLL) -> None:
-    class Size(ctypes.Structure):
-        _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint))
-
-    host = ctypes.create_string_buffer(8)
-    runtime.__cudaRegisterFatBinary.restype = c_void_p
-    names = ctypes.create_string_buffer(b"some_kernel")
-    image = c_void_p(runtime.__cudaRegisterFatBinary(names))
-    runtime.__cudaRegisterFunction(image, host, None, b"some_kernel", -1, None, None, None, None, None)
-    one = Size(1, 1, 1)
-
-    def launch(grid: Size = one, block: Size = one, shared: int = 0) -> int:
-        return int(runtime.cudaLaunchKernel(host, grid, block, None, c_size_t(shared), None))
-
-    before = sim.calls().get("kernel:some_kernel", 0)
-    assert [launch(), launch()] == [0, 0]
-    assert sim.calls()["kernel:some_kernel"] == before + 2
-    assert launch(grid=Size(0, 1, 1)) == launch(block=Size(64, 64, 1)) == 9
-    assert launch(shared=100 << 10) == INVALID_VALUE
-    assert runtime.cudaFuncSetAttribute(host, 8, 100 << 10) == 0
-    assert launch(shared=100 << 10) == 0
-    runtime.__cudaUnregisterFatBinary(image)
-    assert launch() == INVALID_KERNEL
+    with Kernel(runtime, b"some_kernel") as kernel:
+        before = sim.calls().get("kernel:some_kernel", 0)
+        assert [kernel.launch(), kernel.launch()] == [0, 0]
+        assert sim.calls()["kernel:some_kernel"] == before + 2
+        assert kernel.launch(grid=(0, 1, 1)) == kernel.launch(block=(64, 64, 1)) == INVALID_CONFIGURATION
+        assert kernel.launch(shared=100 << 10) == INVALID_VALUE
+        assert runtime.cudaFuncSetAttribute(kernel.host, 8, 100 << 10) == 0
+        assert kernel.launch(shared=100 << 10) == 0
+    assert kernel.launch() == INVALID_KERNEL
 
 
 def test_capture_and_replay(runtime: ctypes.CDLL) -> None:

@@ -71,6 +71,9 @@ MEMXSIM_API double memxsim_modelled_us(void);
 MEMXSIM_API int memxsim_view(uint64_t address, uint64_t bytes, void **out);
 MEMXSIM_API int memxsim_end_view(void *view);
 
+// Counts a call of something that is no driver function, under its own name.
+MEMXSIM_API void memxsim_count(const char *name);
+
 MEMXSIM_API void memxsim_reset_counts(void);  // call counts and modelled time
 MEMXSIM_API void memxsim_clear_races(void);
 MEMXSIM_API uint64_t memxsim_race_count(void);

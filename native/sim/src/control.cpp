@@ -173,6 +173,7 @@ int memxsim_set_cost(const char* function, double us) {
 }
 
 double memxsim_modelled_us(void) { return modelled_us(); }
+void memxsim_count(const char* name) { count_named(name); }
 void memxsim_reset_counts(void) { reset_counts(); }
 
 void memxsim_clear_races(void) {

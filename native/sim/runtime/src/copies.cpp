@@ -1,5 +1,6 @@
 // Copies and fills. The kind says where each side is, and the driver holds the caller to it.
 #include "runtime.h"
+#include "values.h"
 
 using namespace memxrt;
 
@@ -22,12 +23,32 @@ CUresult copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cud
   }
 }
 
+bool on_device(const void* pointer) {
+  unsigned type = 0;
+  return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(pointer)) == CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_DEVICE;
+}
+
+// What the copy says of single values; one that is unknown reads 0.
+CUresult follow_values(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, Sync sync) {
+  static const char zeros[kSingleValueBytes] = {};
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
+                           (kind == cudaMemcpyDefault && on_device(src));
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
+                         (kind == cudaMemcpyDefault && on_device(dst));
+  const bool known = !from_device || bytes > kSingleValueBytes || !value_unknown(address(src), bytes);
+  if (to_device) value_written(address(dst), bytes, known);
+  if (to_device || known) return CUDA_SUCCESS;
+  return copy(dst, zeros, bytes, cudaMemcpyHostToHost, stream, sync);
+}
+
 cudaError_t checked_copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, Sync sync) {
   if (!is_kind(kind)) return done(cudaErrorInvalidMemcpyDirection);
   USE_CONTEXT();
   if (!bytes) return cudaSuccess;
   if (!dst || !src) return done(cudaErrorInvalidValue);
-  return done(copy(dst, src, bytes, kind, stream, sync));
+  if (const CUresult code = copy(dst, src, bytes, kind, stream, sync)) return done(code);
+  return done(follow_values(dst, src, bytes, kind, stream, sync));
 }
 
 cudaError_t copy_rows(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height,
@@ -53,6 +74,11 @@ cudaError_t copy_rows(void* dst, size_t dst_pitch, const void* src, size_t src_p
   c.WidthInBytes = width;
   c.Height = height;
   return done(sync == Sync::yes ? cuMemcpy2DUnaligned(&c) : cuMemcpy2DAsync(&c, stream));
+}
+
+cudaError_t written(CUresult code, void* pointer, size_t bytes) {
+  if (code == CUDA_SUCCESS && bytes) value_written(address(pointer), bytes, true);
+  return done(code);
 }
 
 cudaError_t peers(int to, int from, CUcontext (&contexts)[2]) {
@@ -91,24 +117,24 @@ cudaError_t CUDARTAPI cudaMemcpyPeer(void* dst, int to, const void* src, int fro
   USE_CONTEXT();
   CUcontext contexts[2] = {};
   if (const cudaError_t code = peers(to, from, contexts)) return done(code);
-  return done(cuMemcpyPeer(address(dst), contexts[0], address(src), contexts[1], bytes));
+  return written(cuMemcpyPeer(address(dst), contexts[0], address(src), contexts[1], bytes), dst, bytes);
 }
 
 cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void* dst, int to, const void* src, int from, size_t bytes, cudaStream_t stream) {
   USE_CONTEXT();
   CUcontext contexts[2] = {};
   if (const cudaError_t code = peers(to, from, contexts)) return done(code);
-  return done(cuMemcpyPeerAsync(address(dst), contexts[0], address(src), contexts[1], bytes, stream));
+  return written(cuMemcpyPeerAsync(address(dst), contexts[0], address(src), contexts[1], bytes, stream), dst, bytes);
 }
 
 cudaError_t CUDARTAPI cudaMemset(void* pointer, int value, size_t bytes) {
   USE_CONTEXT();
-  return done(cuMemsetD8(address(pointer), static_cast<unsigned char>(value), bytes));
+  return written(cuMemsetD8(address(pointer), static_cast<unsigned char>(value), bytes), pointer, bytes);
 }
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t stream) {
   USE_CONTEXT();
-  return done(cuMemsetD8Async(address(pointer), static_cast<unsigned char>(value), bytes, stream));
+  return written(cuMemsetD8Async(address(pointer), static_cast<unsigned char>(value), bytes, stream), pointer, bytes);
 }
 
 cudaError_t CUDARTAPI cudaMemset2D(void* pointer, size_t pitch, int value, size_t width, size_t height) {

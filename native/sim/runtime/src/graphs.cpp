@@ -1,5 +1,6 @@
 // Stream capture and graphs. What the driver may lack is asked for when it is called.
 #include "runtime.h"
+#include "values.h"
 
 using namespace memxrt;
 
@@ -95,6 +96,7 @@ cudaError_t CUDARTAPI cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t s
 
 cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   USE_CONTEXT();
+  kernel_queued();
   return done(cuGraphLaunch(executable, stream));
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "registry.h"
+#include "values.h"
 
 using namespace memxrt;
 
@@ -26,6 +27,7 @@ cudaError_t launch(CUkernel kernel, const Configuration& c, void** arguments) {
   if (!within(c.grid, 2147483647, 65535, 65535) || !within(c.block, 1024, 1024, 64) || threads > 1024)
     return cudaErrorInvalidConfiguration;
   if (c.shared_bytes > static_cast<size_t>(dynamic_shared_limit(kernel))) return cudaErrorInvalidValue;
+  kernel_queued();
   return to_runtime(cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), c.grid.x, c.grid.y, c.grid.z, c.block.x,
                                    c.block.y, c.block.z, static_cast<unsigned>(c.shared_bytes), c.stream, arguments,
                                    nullptr));
