@@ -48,7 +48,7 @@ _FOLDER = Path(__file__).parent / "_sim"
 _LIBRARY = _FOLDER / _SONAME
 # What stands on the driver, each after what it needs; and what PyTorch must find before its own.
 _RUNTIME = ("libcudart.so.13", "libnvidia-ml.so.1", "libcublasLt.so.13", "libcublas.so.13")
-_BEFORE_TORCH = "libmemxsim-torch.so.1"
+_BEFORE_TORCH = "libmemx-torch.so.1"
 _RTLD_NOLOAD = os.RTLD_NOLOAD
 _ALREADY_STARTED = 712  # CUDA_ERROR_ALREADY_MAPPED, from memxsim_configure once cuInit has run
 _INVALID_VALUE, _NOT_SUPPORTED = 1, 801
