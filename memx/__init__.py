@@ -21,7 +21,7 @@ from .errors import (
 from .sim import simulate, simulate_from_environment
 
 if TYPE_CHECKING:
-    from . import plan, sim, torch, trace
+    from . import cupy, plan, sim, torch, trace
     from .resource import Buffer, MemoryResource
 
 __version__ = "0.1.0"
@@ -36,6 +36,7 @@ __all__ = [
     "OutOfMemoryError",
     "PlanError",
     "TraceError",
+    "cupy",
     "plan",
     "sim",
     "simulate",
@@ -45,7 +46,7 @@ __all__ = [
 
 # What needs cuda.core or numpy is imported when it is first asked for, so that the command line starts at once.
 _LAZY = {"Buffer": "resource", "MemoryResource": "resource"}
-_MODULES = {"plan", "report", "resource", "sim", "torch", "trace"}
+_MODULES = {"cupy", "plan", "report", "resource", "sim", "torch", "trace"}
 
 
 def __getattr__(name: str) -> Any:

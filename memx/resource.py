@@ -312,6 +312,11 @@ class MemoryResource(_CoreMemoryResource):
         return self._device_id
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether buffers are usable inside :meth:`resident` only."""
+        return self.native.is_lazy()
+
+    @property
     def is_ipc_enabled(self) -> bool:
         """Always false: buffers cannot be shared with other processes."""
         return False

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <cstdio>
 
 #include "memx/probe.h"
 #include "memx/resource.h"
@@ -91,6 +92,28 @@ nb::dict as_dict(const Statistics& s) {
   out["driver_calls"] = calls;
   return out;
 }
+
+// One block, freed when the last reference to this goes: for owners that are destroyed at any moment, with an error under
+// way too, where no Python code may run.
+class Allocation {
+ public:
+  Allocation(Resource& from, std::uint64_t address) : from_(from), address_(address) {}
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+  ~Allocation() {
+    GilRelease release;
+    try {
+      from_.free(address_);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "memx: freeing 0x%llx failed: %s\n", static_cast<unsigned long long>(address_), error.what());
+    }
+  }
+  std::uint64_t address() const { return address_; }
+
+ private:
+  Resource& from_;
+  std::uint64_t address_;
+};
 
 }  // namespace
 
@@ -196,6 +219,7 @@ NB_MODULE(_native, m) {
            nb::arg("address"), nb::arg("offset"), nb::arg("into"))
       .def("size_of", &Resource::size_of, nb::arg("address"), NoGil())
       .def("page_bytes", &Resource::page_bytes)
+      .def("is_lazy", &Resource::is_lazy)
       .def("copy_stream", [](Resource& self) { return reinterpret_cast<std::uint64_t>(self.copy_stream()); })
       .def("host_mappable", &Resource::host_mappable)
       .def("statistics",
@@ -251,4 +275,14 @@ NB_MODULE(_native, m) {
       .def("recorded_events", [](Resource& self) { return events_of([&] { return self.recorded_events(); }); })
       .def("inactive_blocks", &Resource::inactive_blocks, NoGil())
       .def("close", &Resource::close, NoGil());
+
+  nb::class_<Allocation>(m, "Allocation")
+      .def("__init__",
+           [](Allocation* self, Resource& from, nb::handle nbytes, std::uint64_t stream) {
+             const std::uint64_t bytes = as_size(nbytes, "a size");
+             GilRelease release;
+             new (self) Allocation(from, from.allocate(bytes, as_stream(stream), 0, true, 0));
+           },
+           nb::arg("resource"), nb::arg("nbytes"), nb::arg("stream") = 0, nb::keep_alive<1, 2>())
+      .def_prop_ro("address", &Allocation::address);
 }

@@ -83,6 +83,7 @@ class Resource {
   bool can_be_reached_from(int device);
   Device& device() { return *device_; }
   std::uint64_t page_bytes() const { return config_.page_bytes; }
+  bool is_lazy() const { return config_.lazy; }
   bool host_mappable() const { return store_->host_mappable; }
   CUstream copy_stream() const { return store_->copy_stream(); }  // memx's own
   Statistics statistics();
