@@ -63,20 +63,19 @@ def replay(
     simulate: bool,
     as_json: bool,
 ) -> int:
-    """Run a trace with memx as its allocator, on the device or on a simulated one.
+    """Run a trace on the device or on a simulated one, with memx or PyTorch's own allocator.
+
+    Several allocators run one after the other, each in a process of its own.
 
     With --verify every kernel of the trace checks what it reads and writes something new, so that a byte that
     was lost or mixed up on the way is found. Status 1: an expectation was not met.
     """
-    from ..replay import prepare_device, resolve_limits
+    from ..replay import prepare_device, replay_apart, resolve_limits
     from ..replay import replay as run
     from ..replay.device import has_real_driver
     from ..trace import Trace
 
     chosen = allocators or ("memx",)
-    missing = [name for name in chosen if name != "memx"]
-    if missing:
-        raise InvalidValueError(f"--allocator {missing[0]} is not available in this version; use memx")
     if plan is not None:
         raise InvalidValueError("--plan: playing back a plan is not available in this version")
 
@@ -95,10 +94,22 @@ def replay(
         lazy=lazy,
         simulated=simulated,
     )
-    prepare_device(limits, simulated, contents=verify)
     sample_every = max(1, summary.events // _SAMPLES) if plot else 0
-    with progress_bar(loaded.name, summary.events) as progress:
-        results = [run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every) for _ in chosen]
+    results: list[Result] = []
+    if chosen == ("memx",):
+        prepare_device(limits, simulated, contents=verify)
+        with progress_bar(loaded.name, summary.events) as progress:
+            results.append(run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every))
+    else:
+        with progress_bar(loaded.name, len(chosen) * summary.events) as progress:
+            for name in chosen:
+                results.append(
+                    replay_apart(
+                        loaded, limits, allocator=name, verify=verify, simulate=simulated, sample_every=sample_every
+                    )
+                )
+                if progress:
+                    progress(len(results) * summary.events)
     if plot:
         from ..report.timeline import write_timeline
 
@@ -150,7 +161,7 @@ def _print(trace: Trace, limits: Limits, result: Result, verify: bool, simulated
     for row in rows:
         table.add_row(*row)
     console = Console(highlight=False)
-    console.print(f"[bold]{trace.name}[/bold]: {'done' if result.ok else '[red]failed[/red]'}")
+    console.print(f"[bold]{trace.name}[/bold] with {result.allocator}: {'done' if result.ok else '[red]failed[/red]'}")
     console.print(table)
     for failure in result.failures:
         console.print(f"  {failure}", markup=False)

@@ -78,7 +78,7 @@ def resolve_limits(
     )
 
 
-def prepare_device(limits: Limits, simulate: bool, contents: bool = True) -> bool:
+def prepare_device(limits: Limits, simulate: bool, contents: bool = True, slack: int = _DEVICE_SLACK) -> bool:
     """Bring a device into this process.
 
     Parameters
@@ -90,6 +90,8 @@ def prepare_device(limits: Limits, simulate: bool, contents: bool = True) -> boo
     contents : bool
         Whether the run needs memory with contents. If not, a simulated device only keeps accounts, so that
         models larger than this machine's memory can be run.
+    slack : int
+        Bytes that a simulated device has beyond the limit, for the replay's own use.
 
     Returns
     -------
@@ -100,7 +102,7 @@ def prepare_device(limits: Limits, simulate: bool, contents: bool = True) -> boo
         return False
     try:
         sim.simulate(
-            memory=_whole_pages(limits.device_limit + _DEVICE_SLACK, limits.page),
+            memory=_whole_pages(limits.device_limit + slack, limits.page),
             host_memory=_whole_pages(limits.host_limit + _HOST_SLACK, limits.page),
             page=limits.page,
             accounting_only=not contents,

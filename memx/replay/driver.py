@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Driver:
     """
 
     def __init__(self, device: int) -> None:
+        self._calls: Counter[str] = Counter()
         self._do("cuInit", 0)
         self.device = self._do("cuDeviceGet", device)
         self._context = self._do("cuDevicePrimaryCtxRetain", self.device)
@@ -56,6 +58,10 @@ class Driver:
         self._count = ctypes.c_uint64()
         self._streams: list[int] = []
         self._edge: Any = None
+
+    def calls(self) -> dict[str, int]:
+        """What this object called, by function, but for launches."""
+        return dict(self._calls)
 
     def make_current(self) -> None:
         """Bind the context to the calling thread."""
@@ -161,8 +167,8 @@ class Driver:
             self._module = None
         cu.cuDevicePrimaryCtxRelease(self.device)
 
-    @staticmethod
-    def _do(call: str, *arguments: Any) -> Any:
+    def _do(self, call: str, *arguments: Any) -> Any:
+        self._calls[call] += 1
         try:
             code, *values = getattr(cu, call)(*arguments)
         except RuntimeError as error:  # a function that this driver does not have

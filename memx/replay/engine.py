@@ -26,17 +26,21 @@ def replay(
     events: Iterable[ev.Event],
     limits: Limits,
     *,
+    allocator: str = "memx",
     verify: bool = True,
     device: int = 0,
     progress: Callable[[int], None] | None = None,
     sample_every: int = 0,
 ) -> Result:
-    """Run a trace on a device with memx as its allocator.
+    """Run a trace on a device.
 
     Parameters
     ----------
     events : Trace or iterable of events
     limits : Limits
+    allocator : {"memx", "torch-native", "torch-expandable"}
+        PyTorch's need a process of their own, told by :func:`torch_allocator.set_up`; they know neither host memory
+        nor tags.
     verify : bool
         Check what kernels read and stamp what they write; otherwise memory is only touched.
     device : int
@@ -61,13 +65,14 @@ def replay(
         driver.load_kernels()
         if simulated:
             sim.clear_races()
-        resource = _resource(device, limits, simulated)
+        native = _allocator(allocator, device, limits, simulated, driver)
         try:
             run = _Run(
                 events,
                 limits,
                 driver,
-                resource,
+                native,
+                allocator=allocator,
                 verify=verify,
                 simulated=simulated,
                 progress=progress,
@@ -76,12 +81,16 @@ def replay(
             return run.run()
         finally:
             with suppress(MemxError):
-                resource.native.close()
+                native.close()
     finally:
         driver.close()
 
 
-def _resource(device: int, limits: Limits, simulated: bool) -> Any:
+def _allocator(name: str, device: int, limits: Limits, simulated: bool, driver: Driver) -> Any:
+    if name != "memx":
+        from .torch_allocator import TorchAllocator
+
+        return TorchAllocator(device, limits.device_limit, driver.calls)
     from cuda.core import Device
 
     from ..resource import MemoryResource
@@ -93,7 +102,7 @@ def _resource(device: int, limits: Limits, simulated: bool) -> Any:
         reuse=limits.reuse,
         lazy=limits.lazy,
         page=limits.page if simulated else None,
-    )
+    ).native
 
 
 class _Run:
@@ -102,8 +111,9 @@ class _Run:
         events: Iterable[ev.Event],
         limits: Limits,
         driver: Driver,
-        resource: Any,
+        native: Any,
         *,
+        allocator: str,
         verify: bool,
         simulated: bool,
         progress: Callable[[int], None] | None,
@@ -112,11 +122,11 @@ class _Run:
         self._source = events
         self._limits = limits
         self._driver = driver
-        self._native = resource.native
+        self._native = native
         self._simulated = simulated
         self._progress = progress
         self._sample_every = sample_every
-        self._result = Result(allocator="memx")
+        self._result = Result(allocator=allocator)
         self._operations = Operations(
             self._native, driver, self._result, lazy=limits.lazy, verify=verify, simulated=simulated
         )

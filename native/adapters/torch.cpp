@@ -129,6 +129,7 @@ std::map<int, Resource*> resources() {
 using namespace memx;
 using namespace memx::torch;
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 void* memx_torch_malloc(std::size_t bytes, int device, CUstream stream) { return allocate(bytes, device, stream); }
@@ -199,6 +200,7 @@ void memx_torch_release_pool(int device, PoolId pool) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 std::map<std::string, std::uint64_t> memx::torch::hooks() {
   auto at = [](auto* function) { return reinterpret_cast<std::uint64_t>(function); };
