@@ -70,8 +70,8 @@ class Resource:
         """(current, peak, gained, lost) of blocks and bytes, of all and of small and large requests."""
     def blocks(self) -> list[tuple[int, int, int, str, str, int, int]]:
         """Address, bytes, requested bytes, state, place, tag and stream of every block, by address."""
-    def inactive_blocks(self) -> int:
-        """Free blocks beside a live one."""
+    def free_blocks(self) -> tuple[int, int]:
+        """Number of free blocks beside a live one, and of those that wait for several streams."""
     def extent_of(self, address: int) -> tuple[int, int]:
         """Start and requested bytes of the live buffer that covers an address; zeros if there is none."""
     def covers(self, address: int) -> bool: ...

@@ -200,7 +200,8 @@ def _make(given: dict[str, Any], whole: bool) -> Any:
         whole,
     )
     hooks = _native.torch_hooks()
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(_native.__file__, "memx_torch_malloc", "memx_torch_free")
+    malloc = "memx_torch_malloc" if whole else "memx_torch_malloc_segment"
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(_native.__file__, malloc, "memx_torch_free")
     for name, address in hooks.items():
         if name.startswith("set_"):
             getattr(allocator._allocator, name)(address)

@@ -5,7 +5,7 @@ are put in place here, with the same keys and meanings. What has another meaning
 
 - a *segment* is one handle of the driver's; all count as large;
 - *inactive split* memory is what is free in handles that are partly used;
-- ``num_sync_all_streams`` and the ``oversize`` and ``max_split_size`` entries do not exist in memx and are 0.
+- ``num_alloc_retries``, ``num_oom_rejections``, ``num_sync_all_streams`` and the ``oversize`` and ``max_split_size`` entries do not exist in memx and are 0.
 """
 
 from __future__ import annotations
@@ -46,17 +46,22 @@ def memory_stats(device: int) -> dict[str, Any]:
     active["all"]["current"] += waiting
     active["all"]["peak"] = statistics["active_bytes.peak"]
     active["all"]["freed"] -= waiting
-    inactive_blocks = native.inactive_blocks()
+    inactive_blocks, pending = native.free_blocks()
+    active_blocks = split("blocks")
+    active_blocks["all"]["current"] += pending
+    active_blocks["all"]["freed"] -= pending
+    active_blocks["all"]["peak"] = max(active_blocks["all"]["peak"], active_blocks["all"]["current"])
     return {
         "num_alloc_retries": 0,
         "num_ooms": flows["out_of_memory_errors"],
+        "num_oom_rejections": 0,
         "num_sync_all_streams": 0,
         "num_device_alloc": calls.get("cuMemCreate", 0),
         "num_device_free": calls.get("cuMemRelease", 0),
         "max_split_size": -1,
         "allocation": blocks,
         "segment": _pools(_stat(*flows["segments"])),
-        "active": split("blocks"),
+        "active": active_blocks,
         "inactive_split": _pools(_stat(inactive_blocks, inactive_blocks)),
         "allocated_bytes": allocated,
         "reserved_bytes": _pools(_stat(*flows["reserved_bytes"])),

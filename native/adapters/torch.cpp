@@ -134,6 +134,16 @@ extern "C" {
 
 void* memx_torch_malloc(std::size_t bytes, int device, CUstream stream) { return allocate(bytes, device, stream); }
 
+// For PyTorch's own allocator, which asks for segments: null makes it give its cached ones back and ask again.
+void* memx_torch_malloc_segment(std::size_t bytes, int device, CUstream stream) {
+  try {
+    return bytes ? reinterpret_cast<void*>(resource(device).allocate(bytes, stream, 0, true, 0)) : nullptr;
+  } catch (const Error& error) {
+    if (error.kind != ErrorKind::kOutOfMemory) throw;
+    return nullptr;
+  }
+}
+
 void memx_torch_free(void* pointer, std::size_t, int, CUstream) {
   if (!pointer) return;
   quietly("freeing a tensor's memory", [&] {
@@ -195,6 +205,7 @@ void memx_torch_end_pool(int device, PoolId pool) {
 void memx_torch_release_pool(int device, PoolId pool) {
   quietly("releasing a memory pool", [&] {
     Resource& from = resource(device);
+    if (from.forked()) return;  // the parent's pool
     from.retire_tag(from.tag_id(pool_tag(pool)));
   });
 }
@@ -205,6 +216,7 @@ void memx_torch_release_pool(int device, PoolId pool) {
 std::map<std::string, std::uint64_t> memx::torch::hooks() {
   auto at = [](auto* function) { return reinterpret_cast<std::uint64_t>(function); };
   return {{"malloc", at(&memx_torch_malloc)},
+          {"malloc_segment", at(&memx_torch_malloc_segment)},
           {"free", at(&memx_torch_free)},
           {"set_reset_fn", at(&memx_torch_empty_cache)},
           {"set_memory_fraction_fn", at(&memx_torch_memory_fraction)},

@@ -273,7 +273,15 @@ NB_MODULE(_native, m) {
       .def("record_events", &Resource::record_events, nb::arg("on"), nb::arg("most") = 0, NoGil())
       .def("drain_events", [](Resource& self) { return events_of([&] { return self.drain_events(); }); })
       .def("recorded_events", [](Resource& self) { return events_of([&] { return self.recorded_events(); }); })
-      .def("inactive_blocks", &Resource::inactive_blocks, NoGil())
+      .def("free_blocks",
+           [](Resource& self) {
+             FreeBlocks count;
+             {
+               GilRelease release;
+               count = self.free_blocks();
+             }
+             return nb::make_tuple(count.inactive, count.pending);
+           })
       .def("close", &Resource::close, NoGil());
 
   nb::class_<Allocation>(m, "Allocation")

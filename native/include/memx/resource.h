@@ -28,10 +28,15 @@ struct Statistics {
 // A block as a snapshot of the device shows it.
 struct BlockInfo {
   enum State : std::uint8_t { kAllocated, kPending, kFree } state;  // kPending: free, but several streams' work must end
-  Place place;
+  Place place;  // of its first page, where an explicit move may have split it
   std::uint32_t tag;
   std::uint64_t address, bytes, requested;
   std::uint64_t stream;  // handle of the allocation's; of free blocks 0
+};
+
+struct FreeBlocks {
+  std::uint64_t inactive = 0;  // beside a live one
+  std::uint64_t pending = 0;   // waiting for several streams
 };
 
 class Resource {
@@ -83,6 +88,7 @@ class Resource {
   bool can_be_reached_from(int device);
   Device& device() { return *device_; }
   std::uint64_t page_bytes() const { return config_.page_bytes; }
+  bool forked() const;  // is this a child's copy, of no use there?
   bool is_lazy() const { return config_.lazy; }
   bool host_mappable() const { return store_->host_mappable; }
   CUstream copy_stream() const { return store_->copy_stream(); }  // memx's own
@@ -93,7 +99,7 @@ class Resource {
   void record_events(bool on, std::size_t most = 0);  // `most`: of the latest; 0: all
   std::deque<TraceEvent> drain_events();
   std::deque<TraceEvent> recorded_events();  // and leaves them
-  std::uint64_t inactive_blocks();           // free, and beside a live one
+  FreeBlocks free_blocks();
   // Gives everything back; every later call but free is refused. Live buffers become invalid.
   void close();
 

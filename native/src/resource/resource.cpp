@@ -57,7 +57,7 @@ Resource::Resource(const Config& config)
       generation_(current_generation()) {}
 
 Resource::~Resource() {
-  if (generation_ != current_generation()) {  // a child's copy: the driver is not there for it
+  if (forked()) {  // a child's copy: the driver is not there for it
     store_.release();
     device_.release();
     return;
@@ -66,15 +66,17 @@ Resource::~Resource() {
 }
 
 void Resource::close() {
-  if (generation_ != current_generation()) return;
+  if (forked()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   store_.reset();
   for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.remove(flow.current); });
   active_.current = 0;
 }
 
+bool Resource::forked() const { return generation_ != current_generation(); }
+
 Lock Resource::enter_even_closed() {
-  if (generation_ != current_generation())
+  if (forked())
     throw Error(ErrorKind::kInvalidState,
                 "this memx resource was initialised before fork: a CUDA context does not survive it. Create the "
                 "resource in the child, or start the child with the 'spawn' method");
@@ -143,7 +145,7 @@ void Resource::free(std::uint64_t address) { free_on(address, nullptr); }
 void Resource::free(std::uint64_t address, CUstream stream) { free_on(address, &stream); }
 
 void Resource::free_on(std::uint64_t address, const CUstream* stream) {
-  if (address == 0 || generation_ != current_generation()) return;
+  if (address == 0 || forked()) return;
   Lock lock(mutex_);
   if (!store_) return;  // closed: gone already
   Block* block = live_block(address, "free");
@@ -225,7 +227,7 @@ std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream)
 }
 
 void Resource::end_use(std::uint64_t token) {
-  if (generation_ != current_generation()) return;
+  if (forked()) return;
   Lock lock(mutex_);
   if (store_) store_->end_use(token);
 }
@@ -314,7 +316,12 @@ std::vector<BlockInfo> Resource::blocks() {
   std::vector<BlockInfo> out;
   store_->pool.for_each([&](const Block& block) {
     const auto state = block.live ? BlockInfo::kAllocated : block.points.size() > 1 ? BlockInfo::kPending : BlockInfo::kFree;
-    out.push_back({state, place_of(block.key), tag_of(block.key), store_->space.base() + block.begin, block.bytes,
+    Place place = place_of(block.key);
+    if (block.live && block.moved) {
+      const Mapping* mapping = store_->table.mapping_at(block.begin / config_.page_bytes);
+      place = !mapping ? Place::kUnbacked : mapping->handle.tier == Tier::kHost ? Place::kHost : Place::kDevice;
+    }
+    out.push_back({state, place, tag_of(block.key), store_->space.base() + block.begin, block.bytes,
                    block.live ? block.requested : 0,
                    block.live ? reinterpret_cast<std::uint64_t>(store_->order.handle(block.slot)) : 0});
   });
@@ -406,11 +413,13 @@ std::deque<TraceEvent> Resource::recorded_events() {
   return log_.events();
 }
 
-std::uint64_t Resource::inactive_blocks() {
+FreeBlocks Resource::free_blocks() {
   Lock lock = enter();
-  std::uint64_t count = 0;
+  FreeBlocks count;
   store_->pool.for_each([&](const Block& block) {
-    count += !block.live && ((block.prev && block.prev->live) || (block.next && block.next->live));
+    if (block.live) return;
+    count.pending += block.points.size() > 1;
+    count.inactive += (block.prev && block.prev->live) || (block.next && block.next->live);
   });
   return count;
 }
