@@ -27,6 +27,7 @@ def replay(
     limits: Limits,
     *,
     allocator: str = "memx",
+    framework: bool = False,
     verify: bool = True,
     device: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -41,6 +42,8 @@ def replay(
     allocator : {"memx", "torch-native", "torch-expandable"}
         PyTorch's need a process of their own, told by :func:`torch_allocator.set_up`; they know neither host memory
         nor tags.
+    framework : bool
+        memx serves the trace as it serves a framework, whose streams last and which announces its captures.
     verify : bool
         Check what kernels read and stamp what they write; otherwise memory is only touched.
     device : int
@@ -65,7 +68,7 @@ def replay(
         driver.load_kernels()
         if simulated:
             sim.clear_races()
-        native = _allocator(allocator, device, limits, simulated, driver)
+        native = _allocator(allocator, device, limits, simulated, driver, framework)
         try:
             run = _Run(
                 events,
@@ -86,23 +89,22 @@ def replay(
         driver.close()
 
 
-def _allocator(name: str, device: int, limits: Limits, simulated: bool, driver: Driver) -> Any:
+def _allocator(name: str, device: int, limits: Limits, simulated: bool, driver: Driver, framework: bool) -> Any:
     if name != "memx":
         from .torch_allocator import TorchAllocator
 
         return TorchAllocator(device, limits.device_limit, driver.calls)
-    from cuda.core import Device
+    from .. import _native
 
-    from ..resource import MemoryResource
-
-    return MemoryResource(
-        Device(device),
-        device_limit=limits.device_limit,
-        host_limit=limits.host_limit,
-        reuse=limits.reuse,
-        lazy=limits.lazy,
-        page=limits.page if simulated else None,
-    ).native
+    return _native.Resource(
+        device,
+        limits.device_limit,
+        limits.host_limit,
+        limits.reuse,
+        limits.lazy,
+        page=limits.page if simulated else 0,
+        framework=framework,
+    )
 
 
 class _Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -61,18 +62,21 @@ class TorchAllocator:
         torch.cuda.set_per_process_memory_fraction(min(1.0, device_limit / total), device)
         torch.cuda.reset_peak_memory_stats(device)
         self._tensors: dict[int, Any] = {}
+        self._pools: dict[str, Any] = {}
         self._stream = 0
         self._own_calls = own_calls
         self._calls_at_start = self._calls()
 
-    def allocate(self, nbytes: int, stream: int, _align: int = 0, _host_ok: bool = True, _tag: int = 0) -> int:
+    def allocate(self, nbytes: int, stream: int, _align: int = 0, _host_ok: bool = True, tag: int = 0) -> int:
         """Address of a new tensor of bytes."""
         if nbytes < 0 or nbytes >= 1 << 62:
             raise InvalidValueError(f"cannot allocate {nbytes} bytes")
         self._use(stream)
+        cuda = self._torch.cuda
         try:
-            tensor = self._torch.empty(nbytes, dtype=self._torch.uint8, device=self._device)
-        except self._torch.OutOfMemoryError as error:
+            with cuda.use_mem_pool(list(self._pools.values())[tag - 1]) if tag else nullcontext():
+                tensor = self._torch.empty(nbytes, dtype=self._torch.uint8, device=self._device)
+        except cuda.OutOfMemoryError as error:
             raise OutOfMemoryError(str(error)) from None
         address = int(tensor.data_ptr())
         if address:
@@ -101,9 +105,11 @@ class TorchAllocator:
     def rebalance(self) -> None:
         """PyTorch has no host memory to move from."""
 
-    def tag_id(self, _name: str) -> int:
-        """PyTorch has no tags."""
-        return 0
+    def tag_id(self, name: str) -> int:
+        """Tags are memory pools here."""
+        if name not in self._pools:
+            self._pools[name] = self._torch.cuda.MemPool()
+        return 1 + list(self._pools).index(name)
 
     def pause(self, _tag: int, _keep: bool = True) -> None:
         """Refused."""
@@ -140,7 +146,9 @@ class TorchAllocator:
 
     def close(self) -> None:
         """Give everything back."""
+        self._use(0)
         self._tensors.clear()
+        self._pools.clear()
         self._torch.cuda.synchronize(self._device)
         self._torch.cuda.empty_cache()
 

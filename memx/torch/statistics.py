@@ -5,7 +5,8 @@ are put in place here, with the same keys and meanings. What has another meaning
 
 - a *segment* is one handle of the driver's; all count as large;
 - *inactive split* memory is what is free in handles that are partly used;
-- ``num_alloc_retries``, ``num_oom_rejections``, ``num_sync_all_streams`` and the ``oversize`` and ``max_split_size`` entries do not exist in memx and are 0.
+- ``num_alloc_retries``, ``num_oom_rejections``, ``num_sync_all_streams`` and the ``oversize`` and ``max_split_size``
+  entries do not exist in memx and are 0.
 """
 
 from __future__ import annotations

@@ -1,0 +1,275 @@
+"""What PyTorch's allocators and memx make of the same work, on the simulated device, in one run.
+
+    python benchmarks/compare.py TRACES... [--output docs/compare.md]
+
+Real training steps and the patterns that defeat a caching allocator, each with PyTorch's native allocator, with its
+expandable segments and with memx as PyTorch would use it (streams that last, eager buffers). Memory is touched and has
+no contents, so that full sizes fit; host memory is off, so that all three have the same device and nothing else. Needs
+PyTorch's CUDA build; no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import memx
+from memx.replay import Limits, Result, prepare_device, replay
+from memx.replay.torch_allocator import SETTINGS, set_up
+from memx.trace import Trace
+from memx.trace import events as ev
+
+MIB = 1 << 20
+PAGE = 2 * MIB
+DEVICE = 64 << 30
+PATTERN_DEVICE = 8192 * MIB
+ALLOCATORS = ("torch-native", "torch-expandable", "memx")
+
+
+class Script:
+    """A pattern's events; sizes in MiB."""
+
+    def __init__(self) -> None:
+        self.events: list[ev.Event] = []
+
+    def alloc(self, name: str, mib: float, stream: int = 0, tag: str | None = None) -> None:
+        """Allocate and use."""
+        self.events.append(ev.Alloc(name, int(mib * MIB), stream, tag=tag))
+        self.events.append(ev.Kernel(writes=(ev.Operand(name),), stream=stream))
+
+    def free(self, *names: str) -> None:
+        """Free on the allocation's stream."""
+        self.events += [ev.Free(name) for name in names]
+
+    def use_elsewhere(self, name: str, stream: int, on: int) -> None:
+        """Use on another stream, ordered after the first, and say so."""
+        self.events.append(ev.Wait(stream, on))
+        self.events.append(ev.Kernel(reads=(ev.Operand(name),), stream=stream))
+        self.events.append(ev.RecordStream(name, stream))
+
+    def busy(self, stream: int) -> None:
+        """What is queued on the stream from here on is not over until somebody waits for it."""
+        self.events.append(ev.Hold(stream))
+
+
+def patterns() -> dict[str, list[ev.Event]]:
+    """Orders of allocations and frees that defeat a caching allocator, for a device of 8192 MiB."""
+    out: dict[str, list[ev.Event]] = {}
+
+    s = Script()
+    s.alloc("fill", 3584)
+    s.alloc("b", 4096)
+    s.free("b")
+    s.alloc("x", 500)
+    s.alloc("y", 500)
+    s.free("x")
+    s.alloc("again", 4096)
+    out["1: a large segment held by a small tensor"] = s.events
+
+    s = Script()
+    s.alloc("g", 5120)
+    s.free("g")
+    s.alloc("a", 4096)
+    s.alloc("c", 1024)
+    s.alloc("k", 2560)
+    s.busy(1)
+    s.use_elsewhere("a", 1, 0)
+    s.free("a")
+    s.alloc("b", 4096)
+    out["2: the only room is another stream's for a while"] = s.events
+
+    s = Script()
+    s.alloc("x", 5120, tag="pool")
+    s.free("x")
+    s.alloc("y", 6144, tag="pool")
+    out["3: a user's pool that grows"] = s.events
+
+    s = Script()
+    s.alloc("a", 4096, 1)
+    s.free("a")
+    s.alloc("k", 16, 1)
+    s.alloc("b", 5120, 0)
+    out["4: another stream's cached segment"] = s.events
+
+    s = Script()
+    s.busy(2)
+    for i in range(8):
+        s.alloc(f"x{i}", 1024, 1)
+        s.use_elsewhere(f"x{i}", 2, 1)
+        s.free(f"x{i}")
+    s.alloc("after", 1024, 1)
+    out["5: recorded on a busy stream, freed, again and again"] = s.events
+
+    s = Script()
+    for i in range(8):
+        s.alloc(f"x{i}", 16)
+    s.free(*(f"x{i}" for i in range(8)))
+    for i in range(4):
+        s.alloc(f"y{i}", 32)
+    out["6: larger tensors after smaller ones"] = s.events
+
+    s = Script()
+    for n in range(8, 25):
+        for i in range(8):
+            s.alloc(f"x{i}", 32 * n)
+        s.free(*(f"x{i}" for i in range(8)))
+    out["7: every step a little larger"] = s.events
+
+    s = Script()
+    for i in range(100):
+        s.events.append(ev.Alloc(f"x{i}", 10 * MIB + 1, 0))
+    for i in range(100):
+        s.events.append(ev.Alloc(f"y{i}", MIB + 1, 0))
+    out["8: a byte more than a round size"] = s.events
+    return out
+
+
+@dataclass
+class Workload:
+    """Events, and how much of them lives at once."""
+
+    name: str
+    events: Sequence[ev.Event]
+    peak_live_bytes: int
+    device_bytes: int  # what it runs on first
+
+
+def live_peak(events: Iterable[ev.Event]) -> int:
+    """Most requested bytes alive at once."""
+    live: dict[ev.Id, int] = {}
+    total = most = 0
+    for event in events:
+        if isinstance(event, ev.Alloc):
+            live[event.id] = event.size
+            total += event.size
+            most = max(most, total)
+        elif isinstance(event, ev.Free):
+            total -= live.pop(event.id)
+    return most
+
+
+def workloads(paths: Iterable[Path]) -> Iterator[Workload]:
+    """The traces, each with room for twice its peak, and the patterns."""
+    for path in paths:
+        trace = Trace(path)
+        yield Workload(trace.name, list(trace), trace.peak_live_bytes(), 2 * trace.peak_live_bytes() + PAGE)
+    for name, events in patterns().items():
+        yield Workload(name, events, live_peak(events), PATTERN_DEVICE)
+
+
+@dataclass
+class Outcome:
+    """One allocator on one workload."""
+
+    first: Result
+    smallest_bytes: int
+
+
+def once(allocator: str, work: Workload, device_bytes: int) -> Result:
+    """One run on a device of that size."""
+    limits = Limits(device_bytes // PAGE * PAGE, 0, PAGE, "default", False)
+    return replay(work.events, limits, allocator=allocator, framework=True, verify=False)
+
+
+def run_all(allocator: str, works: list[Workload]) -> list[Outcome]:
+    """Every workload with one allocator; in a process of its own."""
+    if allocator in SETTINGS:
+        set_up(allocator)
+    prepare_device(Limits(DEVICE, 0, PAGE, "default", False), simulate=True, contents=False)
+    out = []
+    for work in works:
+        first = once(allocator, work, work.device_bytes)
+        low, high = work.peak_live_bytes // PAGE - 1, 4 * work.peak_live_bytes // PAGE + 8
+        while high - low > 1:
+            middle = (low + high) // 2
+            if once(allocator, work, middle * PAGE).ok:
+                high = middle
+            else:
+                low = middle
+        print(f"{allocator}: {work.name}: {high * PAGE // MIB} MiB", file=sys.stderr)
+        out.append(Outcome(first, high * PAGE))
+    return out
+
+
+def cells(outcome: Outcome, work: Workload) -> list[str]:
+    """One row's numbers."""
+    result = outcome.first
+    return [
+        "yes" if result.ok else "**no**",
+        f"{result.peak_reserved_bytes / MIB:.0f}",
+        f"{result.peak_reserved_bytes / work.peak_live_bytes:.3f}",
+        f"{outcome.smallest_bytes / MIB:.0f}",
+        str(sum(result.driver_calls.values())),
+        f"{(result.modelled_driver_us or 0) / 1000:.2f}",
+        f"{result.wall_s * 1e6 / len(work.events):.0f}",
+    ]
+
+
+PAGE_TEXT = """# PyTorch's allocators and memx on the same work
+
+Made by `benchmarks/compare.py` on {day}, with PyTorch {torch} and memx {memx} on the simulated device
+({machine}). Sizes are in MiB. Host memory is off: all three have the device and nothing else.
+*Device*: what the work ran on first; *survives*: whether every allocation succeeded there; *reserved*: the peak of
+device memory held, and that over the live peak; *smallest*: the smallest device on which every allocation succeeds,
+found by bisection in steps of 2 MiB; *driver calls*: for memory, events and streams, from nothing; *driver ms*: those
+calls at the simulated driver's cost table, **modelled, not measured**; *us an event*: wall time of the whole replay,
+Python included, which is no measure of a hit's cost (`benchmarks/pool.py` is).
+
+{table}
+
+## What the patterns are
+
+The events are in `benchmarks/compare.py`. PyTorch fails where it cannot give a segment back because a small tensor
+lives in it, because another stream or pool owns it, or because what a busy stream used is only looked at after the
+request has failed; memx moves free pages between them. Expandable segments help within a stream and a pool, not across.
+"""
+
+
+def table(works: list[Workload], outcomes: dict[str, list[Outcome]]) -> str:
+    """Markdown: a row for each workload and allocator."""
+    head = (
+        "work, live peak, device, allocator, survives, reserved, / live, smallest, driver calls, driver ms, us an event"
+    )
+    names = head.split(", ")
+    rows = [names, ["---"] * len(names)]
+    for i, work in enumerate(works):
+        for allocator in ALLOCATORS:
+            first = allocator == ALLOCATORS[0]
+            label = [work.name, f"{work.peak_live_bytes / MIB:.0f}", f"{work.device_bytes / MIB:.0f}"]
+            rows.append([*(label if first else ["", "", ""]), allocator, *cells(outcomes[allocator][i], work)])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def main() -> None:
+    """Run everything and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", type=Path, nargs="*")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    from importlib.metadata import version
+
+    works = list(workloads(sorted(arguments.traces)))
+    outcomes = {}
+    for allocator in ALLOCATORS:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            outcomes[allocator] = pool.apply(run_all, (allocator, works))
+    page = PAGE_TEXT.format(
+        day=date.today(),
+        torch=version("torch"),
+        memx=memx.__version__,
+        machine=f"{platform.machine()}, Python {platform.python_version()}",
+        table=table(works, outcomes),
+    )
+    if arguments.output:
+        arguments.output.write_text(page)
+    print(page)
+
+
+if __name__ == "__main__":
+    main()
