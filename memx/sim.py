@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, cast
 
-import numpy as np
-
 from .errors import InvalidStateError, InvalidValueError
 from .sizes import parse_size
 
@@ -338,6 +336,8 @@ def view(
         A part of the range has no memory, its memory is the program's own (registered) or without contents
         (``accounting_only``), or the elements do not fit.
     """
+    import numpy as np  # so that the command line, which imports this module, starts at once
+
     address, nbytes = memory if isinstance(memory, tuple) else (int(memory.handle), memory.size)
     kind = np.dtype(dtype)
     if kind.hasobject or kind.itemsize == 0:
