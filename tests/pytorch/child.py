@@ -46,7 +46,7 @@ def start(program: list[str], **environment: str) -> subprocess.CompletedProcess
 
 def run(code: str, memory: str = "512MiB", devices: int = 1, quiet: bool = True, **environment: str) -> Any:
     """What the program prints last, as JSON; it must end well and, if `quiet`, say nothing on standard error."""
-    done = start(["-c", _BEFORE.format(memory=memory, devices=devices) + code], **environment)
+    done = start(["-W", "ignore", "-c", _BEFORE.format(memory=memory, devices=devices) + code], **environment)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stderr == "" or not quiet, done.stderr[-4000:]
     lines = done.stdout.splitlines()
