@@ -4,7 +4,7 @@
 #   benchmarks/gpu_session.sh OUTDIR
 #
 # Builds memx with what is installed, without downloads, then runs the driver's conformance, the tests marked gpu, the
-# cost of each driver call, and the demo and replays that need more memory than they get, every byte checked by kernels.
+# cost of each driver call, training with PyTorch's allocators and memx, and the demo and replays that need more memory than they get, every byte checked by kernels.
 # Each stage's log, results and exit status go to OUTDIR; a stage that fails does not stop the next. summary.txt says
 # how each ended, session.tar.gz holds everything, and the exit status is the number of stages that failed.
 # Where there is no GPU it says so and runs the same stages on the simulated device.
@@ -99,6 +99,10 @@ run_pytest gpu_tests "${gpu_tests[@]}" -m gpu
 unset MEMX_SIMULATE
 
 stage driver_costs "$python" "$root/benchmarks/driver_costs.py" --output "$out/driver_costs.json"
+
+if "$python" -c 'import torch' 2>/dev/null; then
+  stage training "$python" "$root/benchmarks/gpu_training.py" --output "$out/training.json"
+fi
 
 moved='answer["mismatches"] == 0 and not answer["races"] and answer["migrated_out_bytes"] > 0'
 json_stage demo "$moved" demo --no-picture "${simulate[@]}"
