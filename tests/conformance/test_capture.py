@@ -13,6 +13,7 @@ from .api import (
     DEVICE,
     DISABLE_TIMING,
     LEGACY,
+    NON_BLOCKING,
     PER_THREAD,
     Gate,
     Kernels,
@@ -220,6 +221,28 @@ def test_a_fork_must_join(streams: Streams, stream: Any, memory: int) -> None:
     call("cuMemsetD8Async", memory, 0, 16, forked)
     assert abandon(stream) == "STREAM_CAPTURE_UNJOINED"
     assert status(forked) == NONE
+
+
+def test_a_fork_that_joined_may_end(streams: Streams, stream: Any, memory: int, page: int) -> None:
+    """cuStreamDestroy: what a forked stream recorded stays in the capture, if it was joined."""
+    for joins in (True, False):
+        forked = call("cuStreamCreate", NON_BLOCKING)
+        begin(stream)
+        streams.order(stream, forked)
+        call("cuMemsetD8Async", memory, 6, page, forked)
+        if joins:
+            streams.order(forked, stream)
+        call("cuStreamDestroy", forked)
+        if not joins:
+            assert abandon(stream) in {"STREAM_CAPTURE_UNJOINED", "STREAM_CAPTURE_INVALIDATED"}
+            continue
+        graph = call("cuStreamEndCapture", stream)
+        runnable = call("cuGraphInstantiate", graph, 0)
+        call("cuGraphLaunch", runnable, stream)
+        call("cuStreamSynchronize", stream)
+        assert (read(memory, page) == 6).all()
+        call("cuGraphExecDestroy", runnable)
+        call("cuGraphDestroy", graph)
 
 
 def test_a_capture_ends_on_its_stream(streams: Streams, stream: Any) -> None:

@@ -45,10 +45,12 @@ bool joined(const Capture& capture) {
     if (!reached.insert(node).second) continue;
     todo.insert(todo.end(), node->dependencies.begin(), node->dependencies.end());
   }
-  return std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Queue* stream) {
-    return std::all_of(stream->capture_tail.begin(), stream->capture_tail.end(),
-                       [&](const GraphNode* node) { return reached.count(node) > 0; });
-  });
+  const auto all_reached = [&](const std::vector<GraphNode*>& nodes) {
+    return std::all_of(nodes.begin(), nodes.end(), [&](const GraphNode* node) { return reached.count(node) > 0; });
+  };
+  return all_reached(capture.left_by_streams) &&
+         std::all_of(capture.streams.begin(), capture.streams.end(),
+                     [&](const Queue* stream) { return all_reached(stream->capture_tail); });
 }
 
 bool has_blocking(const Capture& capture) {
@@ -146,7 +148,8 @@ CUresult wait_event_in_capture(Queue& queue, const EventHandle& event) {
 
 void stream_leaves_capture(Queue& queue) {
   Capture& capture = *queue.capture;
-  capture.invalidated = true;
+  auto& left = capture.left_by_streams;
+  left.insert(left.end(), queue.capture_tail.begin(), queue.capture_tail.end());
   queue.capture = nullptr;
   queue.capture_tail.clear();
   std::erase(capture.streams, &queue);

@@ -18,6 +18,7 @@ struct Capture {
   const void* thread = nullptr;
   bool invalidated = false;
   std::vector<Queue*> streams;
+  std::vector<GraphNode*> left_by_streams;  // that are gone: the last work of each
   std::unique_ptr<Graph> graph;
   std::vector<CUgraphEdgeData> edges;  // all default; what the last question about dependencies was given
 };
