@@ -31,12 +31,13 @@ def _run(setting: str, script: str, started: bool, answers: Connection) -> None:
     os._exit(0)  # a dead context has nothing to tidy up
 
 
-def alone(device: Any, script: str, *, started: bool = True) -> list[Any]:
+def alone(device: Any, script: str, *, started: bool = True, devices: int = 1) -> list[Any]:
     """What a script gives to ``answer``, run on a driver of the same kind.
 
-    `started` gives it a context, the page, the kernels, and a non-blocking stream `s`.
+    `started` gives it a context, the page, the kernels, and a non-blocking stream `s`; `devices` is how many a
+    simulated driver has.
     """
-    setting = f"memory=64MiB,host_memory=64MiB,page={device.page}" if device.simulated else ""
+    setting = f"memory=64MiB,host_memory=64MiB,page={device.page},devices={devices}" if device.simulated else ""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(_PRELOADED)
     ours, theirs = processes.Pipe(duplex=False)

@@ -180,10 +180,16 @@ void AddressSpace::give_device_va(uint64_t va) {
   arena_taken_.erase(taken);
 }
 
+std::vector<Region*> AddressSpace::allocations_of(int device) {
+  std::vector<Region*> found;
+  for (auto& [va, region] : regions_)
+    if (region.kind == Region::Kind::device && region.phys->location == device) found.push_back(&region);
+  return found;
+}
+
 void AddressSpace::grant_peer(int owner, int device, uint8_t access) {
   peers_[owner][device] = access;
-  for (auto& [va, region] : regions_)
-    if (region.kind == Region::Kind::device && region.phys->location == owner) region.device_access[device] = access;
+  for (Region* region : allocations_of(owner)) region->device_access[device] = access;
 }
 
 void AddressSpace::grant_pool(const void* pool, const uint8_t (&access)[kMaxDevices]) {

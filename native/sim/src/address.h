@@ -81,6 +81,7 @@ class AddressSpace {
 
   // What `device` may do with cuMemAlloc memory of `owner`, now and later.
   void grant_peer(int owner, int device, uint8_t access);
+  std::vector<Region*> allocations_of(int device);
   void grant_pool(const void* pool, const uint8_t (&access)[kMaxDevices]);
   uint8_t peer_access(int owner, int device) const { return peers_[owner][device]; }
 

@@ -94,6 +94,8 @@ void end_context(Lock& lock, Context& context) {
   context.legacy.reset();
   context.marker.reset();
   context.touched.clear();
+  for (int owner = 0; owner < kMaxDevices; ++owner)
+    if (context.peers & (uint64_t{1} << owner)) drop_peer(context, owner, "cuCtxDestroy");
   free_context_memory(context);
   if (context.error) {
     context.error = CUDA_SUCCESS;
@@ -102,6 +104,16 @@ void end_context(Lock& lock, Context& context) {
       if (other->error) remaining = other->error;
     driver().sticky = remaining;
   }
+}
+
+void drop_peer(Context& context, int owner, const char* function) {
+  Driver& d = driver();
+  const uint64_t bit = uint64_t{1} << owner;
+  context.peers &= ~bit;
+  for (const auto& other : d.contexts)
+    if (other->alive && other->device == context.device && (other->peers & bit)) return;
+  for (Region* region : d.addresses.allocations_of(owner)) d.oracle.taken_away(*region, function, context.device);
+  d.addresses.grant_peer(owner, context.device, kNoAccess);
 }
 
 void free_context_memory(Context& context) {

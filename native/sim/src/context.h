@@ -29,6 +29,9 @@ class PerThreadDefault {
 // Keeps the calling thread's own default stream of the context, made at first use.
 Queue& per_thread_queue(Context& context);
 
+// Access to another device's allocations is a device's while any of its contexts has asked for it.
+void drop_peer(Context& context, int owner, const char* function);
+
 void free_context_memory(Context& context);
 void leave_pool(const Region& region);  // it is no memory of its pool any more, if it was any
 

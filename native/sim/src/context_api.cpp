@@ -1,5 +1,6 @@
 // Contexts as programs see them.
 #include "context.h"
+#include "younger.h"
 
 using namespace memxsim;
 
@@ -255,8 +256,9 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   const Lock lock(driver().lock);
   USE_CONTEXT(context);
   const Context* other = context_from(peer);
-  if (!other || other->device == context->device) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!other || !other->alive || other == context) return CUDA_ERROR_INVALID_CONTEXT;
   if (flags) return CUDA_ERROR_INVALID_VALUE;
+  if (other->device == context->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const uint64_t bit = uint64_t{1} << other->device;
   if (context->peers & bit) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   context->peers |= bit;
@@ -272,17 +274,22 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer) {
   if (!other) return CUDA_ERROR_INVALID_CONTEXT;
   const uint64_t bit = uint64_t{1} << other->device;
   if (!(context->peers & bit)) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-  context->peers &= ~bit;
-  driver().addresses.grant_peer(other->device, context->device, kNoAccess);
+  drop_peer(*context, other->device, "cuCtxDisablePeerAccess");
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice a, CUdevice b) {
+CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute name, CUdevice a, CUdevice b) {
   ENTER(cuDeviceGetP2PAttribute);
   if (!value) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(a) || !valid_device(b) || a == b) return CUDA_ERROR_INVALID_DEVICE;
-  *value = 1;
-  return CUDA_SUCCESS;
+  switch (static_cast<int>(name)) {
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: *value = 1; return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+    case younger::kOnlyPartialAtomics: *value = 0; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 }  // extern "C"

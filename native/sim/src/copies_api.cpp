@@ -37,7 +37,21 @@ uint64_t extent(uint64_t pitch, const Rows& rows) { return pitch * (rows.height 
 
 enum class Sync { async, wait };
 
-CUresult copy(CUstream stream, const char* name, Rows rows, Side to, Side from, Sync sync) {
+// Whose contexts the sides of a peer's copy are; null otherwise.
+struct Peers {
+  Context* to = nullptr;
+  Context* from = nullptr;
+};
+
+// The device whose access to a side counts: that of the context it was said to be in, and for what cuMemAlloc made its
+// own, since the driver copies between devices that cannot reach each other too.
+int device_for(uint64_t va, const Context* said) {
+  if (said) return said->device;
+  const Region* region = driver().addresses.find(va);
+  return region && region->kind == Region::Kind::device ? region->phys->location : Operand::kQueues;
+}
+
+CUresult copy(CUstream stream, const char* name, Rows rows, Side to, Side from, Sync sync, Peers peers = {}) {
   Driver& d = driver();
   Lock lock(d.lock);
   USE_CONTEXT(context);
@@ -60,8 +74,10 @@ CUresult copy(CUstream stream, const char* name, Rows rows, Side to, Side from, 
   work->bytes_touched = rows.width * rows.height;
   work->operands.reserve(2 * rows.height);
   for (uint64_t row = 0; row < rows.height; ++row) {
-    work->operands.push_back({rows.dst + row * rows.dst_pitch, rows.width, AccessKind::write, dst == Place::pageable});
-    work->operands.push_back({rows.src + row * rows.src_pitch, rows.width, AccessKind::read, src == Place::pageable});
+    work->operands.push_back({rows.dst + row * rows.dst_pitch, rows.width, AccessKind::write, dst == Place::pageable,
+                              device_for(rows.dst, peers.to)});
+    work->operands.push_back({rows.src + row * rows.src_pitch, rows.width, AccessKind::read, src == Place::pageable,
+                              device_for(rows.src, peers.from)});
   }
   const bool capturing = queue->capture != nullptr;
   // Copies between device memories are never waited for; with host memory the synchronous ones are, and those
@@ -82,6 +98,41 @@ CUresult copy(CUstream stream, const char* name, Rows rows, Side to, Side from, 
   enqueue(*queue, std::move(work), {}, true);
   host_wait(lock, *queue);
   return owner.error;
+}
+
+CUresult copy_between(CUstream stream, const char* name, Rows rows, CUcontext to, CUcontext from, Sync sync) {
+  Driver& d = driver();
+  Peers peers;
+  std::vector<Context*> involved;
+  CUresult error = CUDA_SUCCESS;
+  {
+    const Lock lock(d.lock);
+    USE_CONTEXT(context);
+    peers = {context_from(to), context_from(from)};
+    if (!peers.to || !peers.to->alive || !peers.from || !peers.from->alive) return CUDA_ERROR_INVALID_CONTEXT;
+    if (sync == Sync::wait)
+      if (const CUresult forbidden = forbid_unsafe_call()) return forbidden;
+    if (sync == Sync::wait && (peers.to != context || peers.from != context)) {
+      // It follows all work of the three contexts, and all their later work follows it.
+      involved = {context, peers.to, peers.from};
+      Queue* queue = queue_of(stream, &error);
+      if (!queue) return error;
+      for (Context* one : involved) {
+        if (one->error) return one->error;
+        if (const CUresult forbidden = forbid_in_capture(*one)) return forbidden;
+      }
+      for (Context* one : involved) wait_for_record(*queue, *record_on_context(*one));
+    }
+  }
+  if (const CUresult failed = copy(stream, name, rows, Side::device, Side::device, sync, peers)) return failed;
+  if (involved.empty()) return CUDA_SUCCESS;
+  const Lock lock(d.lock);
+  Queue* queue = queue_of(stream, &error);
+  if (!queue) return error;
+  const auto record = record_on(*queue);
+  for (Context* one : involved)
+    if (one->alive) wait_for_record(*one, record);
+  return CUDA_SUCCESS;
 }
 
 CUresult fill(CUstream stream, const char* name, CUdeviceptr dst, uint64_t pitch, uint32_t value, unsigned width_bytes,
@@ -178,13 +229,14 @@ CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, C
   ENTER(cuMemcpyAsync);
   return copy(stream, "cuMemcpyAsync", line(dst, src, bytes), Side::any, Side::any, Sync::async);
 }
-CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext, CUdeviceptr src, CUcontext, size_t bytes) {
+CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes) {
   ENTER(cuMemcpyPeer);
-  return copy(nullptr, "cuMemcpyPeer", line(dst, src, bytes), Side::device, Side::device, Sync::wait);
+  return copy_between(nullptr, "cuMemcpyPeer", line(dst, src, bytes), to, from, Sync::wait);
 }
-CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext, CUdeviceptr src, CUcontext, size_t bytes, CUstream stream) {
+CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes,
+                                   CUstream stream) {
   ENTER(cuMemcpyPeerAsync);
-  return copy(stream, "cuMemcpyPeerAsync", line(dst, src, bytes), Side::device, Side::device, Sync::async);
+  return copy_between(stream, "cuMemcpyPeerAsync", line(dst, src, bytes), to, from, Sync::async);
 }
 
 CUresult CUDAAPI cuMemcpy2D(const CUDA_MEMCPY2D* c) {

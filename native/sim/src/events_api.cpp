@@ -141,12 +141,7 @@ CUresult CUDAAPI cuCtxWaitEvent(CUcontext handle, CUevent event) {
   if (source->capture_id) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (const CUresult forbidden = forbid_in_capture(*context)) return forbidden;
   if (!source->record) return CUDA_SUCCESS;
-  for (const QueueRef& queue : context->queues)
-    if (!queue->closed && queue->kind != Queue::Kind::internal) wait_for_record(*queue, *source->record);
-  std::erase_if(context->context_waits, [](const auto& record) { return is_complete(record->point); });
-  context->context_waits.push_back(source->record);
-  context->context_waited.join(*source->record->stamp.known);
-  context->context_waited.raise(source->record->stamp.slot, source->record->stamp.seq);
+  wait_for_record(*context, source->record);
   return CUDA_SUCCESS;
 }
 

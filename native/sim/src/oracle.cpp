@@ -136,8 +136,9 @@ void Oracle::host_learns(const Clock& clock) {
 
 bool Oracle::host_knows(Slot slot, uint64_t seq) { return host().clock.get(slot) >= seq; }
 
-void Oracle::taken_away(Region& region, const char* function) {
+void Oracle::taken_away(Region& region, const char* function, int device) {
   for (const AccessRecord& use : region.uses) {
+    if (device != kEveryDevice && device != use.by.device) continue;
     if (host_knows(use.by.slot, use.by.seq)) continue;
     AccessRecord taker;
     taker.by.name = function;

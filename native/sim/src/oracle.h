@@ -47,8 +47,9 @@ class Oracle {
   void host_learns(const Clock& clock);
   bool host_knows(Slot slot, uint64_t seq);
 
-  // The host takes memory away: unmaps, frees, or narrows access.
-  void taken_away(Region& region, const char* function);
+  // The host takes memory away: unmaps, frees, or narrows the access of one device.
+  void taken_away(Region& region, const char* function, int device = kEveryDevice);
+  static constexpr int kEveryDevice = -1;
 
   // The operation uses memory whose free was queued before it, or that was not allocated yet.
   void outlives(const AccessRecord& end, const AccessRecord& use);

@@ -43,6 +43,7 @@ struct Operation {
   uint64_t stream_id = 0;
   uint64_t index = 0;  // within its stream, from 1
   const char* name = "";
+  int device = 0;
 };
 
 // Atomic updates conflict with plain reads and writes, not with each other.

@@ -293,10 +293,13 @@ bool Work::prepare(Execution& execution) const {
   AddressSpace& addresses = driver().addresses;
   for (const Operand& operand : operands) {
     execution.first.push_back(execution.spans.size());
-    if (operand.pageable)
+    if (operand.pageable) {
       execution.spans.push_back({reinterpret_cast<char*>(operand.va), operand.bytes, nullptr});
-    else if (!addresses.resolve(execution.device, operand.va, operand.bytes, operand.kind != AccessKind::read, execution.spans))
-      return false;
+      continue;
+    }
+    const int device = operand.device == Operand::kQueues ? execution.device : operand.device;
+    const bool writes = operand.kind != AccessKind::read;
+    if (!addresses.resolve(device, operand.va, operand.bytes, writes, execution.spans)) return false;
   }
   execution.first.push_back(execution.spans.size());
   return true;
@@ -308,9 +311,10 @@ namespace {
 
 void record_accesses(Queue& queue, const Work& work, uint64_t seq) {
   Driver& d = driver();
-  const Operation by{queue.slot, seq, queue.id, seq - queue.first_seq, work.name};
+  Operation by{queue.slot, seq, queue.id, seq - queue.first_seq, work.name, 0};
   const auto record = [&](const Operand& operand) {
     if (operand.pageable || operand.bytes == 0) return;
+    by.device = operand.device == Operand::kQueues ? queue.context->device : operand.device;
     const AccessRecord access{by, operand.kind, operand.va, operand.bytes};
     uint64_t next = operand.va;
     for (Region* region : d.addresses.covering(operand.va, operand.bytes)) {
@@ -373,7 +377,7 @@ Point enqueue(Queue& queue, WorkRef work, std::vector<Point> waits, bool soon_wa
 AccessRecord queued_free(const Point& point, uint64_t va, uint64_t bytes) {
   const Queue& queue = *point.queue;
   AccessRecord record;
-  record.by = {queue.slot, point.seq, queue.id, point.seq - queue.first_seq, "cuMemFreeAsync"};
+  record.by = {queue.slot, point.seq, queue.id, point.seq - queue.first_seq, "cuMemFreeAsync", queue.context->device};
   record.address = va;
   record.bytes = bytes;
   return record;

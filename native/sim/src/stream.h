@@ -30,6 +30,8 @@ struct Operand {
   uint64_t va = 0, bytes = 0;
   AccessKind kind = AccessKind::read;
   bool pageable = false;  // host memory that the driver knows nothing of
+  static constexpr int kQueues = -1;
+  int device = kQueues;  // whose access counts
 };
 
 // What a worker is given: the spans of operand i are spans[first[i]] up to spans[first[i + 1]].

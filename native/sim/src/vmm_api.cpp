@@ -201,7 +201,7 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr va, size_t size, const CUmemAccessDe
     access_flags(desc[i].flags, &access);
     for (Region* region : regions) {
       uint8_t& now = region->device_access[desc[i].location.id];
-      if ((now & access) != now) d.oracle.taken_away(*region, "cuMemSetAccess");
+      if ((now & access) != now) d.oracle.taken_away(*region, "cuMemSetAccess", desc[i].location.id);
       now = access;
     }
   }

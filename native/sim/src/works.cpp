@@ -52,6 +52,15 @@ void wait_for_record(Queue& queue, const EventRecord& record) {
   enqueue(queue, *wait, {record.point});
 }
 
+void wait_for_record(Context& context, const std::shared_ptr<EventRecord>& record) {
+  for (const QueueRef& queue : context.queues)
+    if (!queue->closed && queue->kind != Queue::Kind::internal) wait_for_record(*queue, *record);
+  std::erase_if(context.context_waits, [](const auto& wait) { return is_complete(wait->point); });
+  context.context_waits.push_back(record);
+  context.context_waited.join(*record->stamp.known);
+  context.context_waited.raise(record->stamp.slot, record->stamp.seq);
+}
+
 void RecordEvent::completed(Queue&) const {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -16,6 +16,7 @@ CUresult submit_locked(Queue& queue, WorkRef work);
 std::shared_ptr<EventRecord> record_on(Queue& queue);
 std::shared_ptr<EventRecord> record_on_context(Context& context);
 void wait_for_record(Queue& queue, const EventRecord& record);
+void wait_for_record(Context& context, const std::shared_ptr<EventRecord>& record);  // all of it, streams made later too
 
 struct Marker : Work {  // nothing, in order: waits, and the points of whole contexts
   explicit Marker(const char* work_name) : Work(work_name) {}

@@ -16,6 +16,8 @@ inline constexpr std::pair<int, const char*> kErrors[] = {{47, "CUDA_ERROR_MULTI
 
 enum PoolAttribute { kAllocationType = 9, kExportHandleTypes, kLocationId, kLocationType, kMaxPoolSize };
 
+inline constexpr int kOnlyPartialAtomics = 5;  // CUdevice_P2PAttribute
+
 }  // namespace memxsim::younger
 
 extern "C" {

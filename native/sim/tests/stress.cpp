@@ -44,8 +44,13 @@ void page_cycle(std::mt19937_64& random, CUstream a, CUstream b, const Kernels& 
     while (const CUresult state = cuEventQuery(event))
       if (state != CUDA_ERROR_NOT_READY) CHECK(state);
   }
+  void* view = nullptr;
+  CHECK(memxsim_view(range + offset, bytes, &view));
   CHECK(cuMemUnmap(range, pages * kPage));
   CHECK(cuMemAddressFree(range, 8 * kPage));
+  const uint32_t first = static_cast<uint32_t>(seed >> 32) ^ static_cast<uint32_t>(seed);
+  EXPECT(*static_cast<unsigned char*>(view) == (first & 0xff));  // freed, and still what it was
+  CHECK(memxsim_end_view(view));
 }
 
 // Waiting for the whole context is forbidden while a stream of it is captured, by another thread too.
