@@ -424,13 +424,7 @@ kernels("memx_touch", t, r.va, PAGE, 1)
 print(sim.race_count())
 """
     assert isolated(script) == "0\n"
-    strict = """
-ctypes.CDLL("libcuda.so.1").memxsim_set_thread_clocks(1)
-call("cuInit", 0)
-context = set_current()
-kernels = Kernels()
-"""
-    assert isolated(strict + script, start=False) == "1\n"
+    assert isolated(script, strict_threads=True) == "1\n"
 
 
 def test_findings_are_capped_and_counted(streams: Streams, kernels: Kernels) -> None:
