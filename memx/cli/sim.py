@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from shutil import which
 
 import click
@@ -72,7 +73,12 @@ def environment_for(memory: str, host_memory: str, page: str, devices: int, seed
     before = os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":")
     preload = paths + [entry for entry in before if entry and entry not in paths]
     setting = f"memory={memory},host_memory={host_memory},page={page},devices={devices},seed={seed}"
-    return {**os.environ, "LD_PRELOAD": ":".join(preload), "MEMX_SIMULATE": setting}
+    return {
+        **os.environ,
+        "LD_PRELOAD": ":".join(preload),
+        "MEMX_SIMULATE": setting,
+        "TRITON_LIBCUDA_PATH": str(Path(paths[0]).parent),  # where Triton links the driver
+    }
 
 
 def _check(memory: str, host_memory: str, page: str) -> None:

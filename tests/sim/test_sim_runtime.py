@@ -176,7 +176,9 @@ def test_capture_and_replay(runtime: ctypes.CDLL) -> None:
 
 
 def test_what_is_not_there_says_so(runtime: ctypes.CDLL) -> None:
+    before = sim.calls().get("cudaIpcGetMemHandle", 0)
     assert runtime.cudaIpcGetMemHandle(None, None) == NOT_SUPPORTED
+    assert sim.calls()["cudaIpcGetMemHandle"] == before + 1
     assert runtime.cudaMallocManaged(byref(c_void_p()), c_size_t(64), 1) == NOT_SUPPORTED
 
 

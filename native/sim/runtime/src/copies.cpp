@@ -15,8 +15,10 @@ CUresult copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cud
   const CUdeviceptr to = address(dst), from = address(src);
   const bool wait = sync == Sync::yes;
   switch (kind) {
-    case cudaMemcpyHostToDevice: return wait ? cuMemcpyHtoD(to, src, bytes) : cuMemcpyHtoDAsync(to, src, bytes, stream);
-    case cudaMemcpyDeviceToHost: return wait ? cuMemcpyDtoH(dst, from, bytes) : cuMemcpyDtoHAsync(dst, from, bytes, stream);
+    case cudaMemcpyHostToDevice:
+      return wait ? cuMemcpyHtoD(to, src, bytes) : cuMemcpyHtoDAsync(to, src, bytes, stream);
+    case cudaMemcpyDeviceToHost:
+      return wait ? cuMemcpyDtoH(dst, from, bytes) : cuMemcpyDtoHAsync(dst, from, bytes, stream);
     case cudaMemcpyDeviceToDevice:
       return wait ? cuMemcpyDtoD(to, from, bytes) : cuMemcpyDtoDAsync(to, from, bytes, stream);
     default: return wait ? cuMemcpy(to, from, bytes) : cuMemcpyAsync(to, from, bytes, stream);
@@ -42,7 +44,8 @@ CUresult follow_values(void* dst, const void* src, size_t bytes, cudaMemcpyKind 
   return copy(dst, zeros, bytes, cudaMemcpyHostToHost, stream, sync);
 }
 
-cudaError_t checked_copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, Sync sync) {
+cudaError_t checked_copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
+                         Sync sync) {
   if (!is_kind(kind)) return done(cudaErrorInvalidMemcpyDirection);
   USE_CONTEXT();
   if (!bytes) return cudaSuccess;
@@ -120,7 +123,8 @@ cudaError_t CUDARTAPI cudaMemcpyPeer(void* dst, int to, const void* src, int fro
   return written(cuMemcpyPeer(address(dst), contexts[0], address(src), contexts[1], bytes), dst, bytes);
 }
 
-cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void* dst, int to, const void* src, int from, size_t bytes, cudaStream_t stream) {
+cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void* dst, int to, const void* src, int from, size_t bytes,
+                                          cudaStream_t stream) {
   USE_CONTEXT();
   CUcontext contexts[2] = {};
   if (const cudaError_t code = peers(to, from, contexts)) return done(code);

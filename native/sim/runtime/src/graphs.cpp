@@ -132,18 +132,8 @@ cudaError_t CUDARTAPI cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGra
   return done(cuGraphNodeGetDependencies_v2(node, dependencies, reinterpret_cast<CUgraphEdgeData*>(data), count));
 }
 
-cudaError_t CUDARTAPI cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle*, cudaGraph_t, unsigned int,
-                                                       unsigned int) {
-  return done(cudaErrorNotSupported);
-}
-
-cudaError_t CUDARTAPI cudaGraphAddNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, const cudaGraphEdgeData*,
-                                       size_t, struct cudaGraphNodeParams*) {
-  return done(cudaErrorNotSupported);
-}
-
-cudaError_t CUDARTAPI cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy, unsigned int count,
-                                           unsigned int flags) {
+cudaError_t CUDARTAPI cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy,
+                                           unsigned int count, unsigned int flags) {
   return call("cuUserObjectCreate", 11030, object, data, destroy, count, flags);
 }
 

@@ -86,8 +86,8 @@ void CUDARTAPI __cudaRegisterFatBinaryEnd(void**) {}
 void CUDARTAPI __cudaUnregisterFatBinary(void** image) { remove_image(reinterpret_cast<Image*>(image)); }
 char CUDARTAPI __cudaInitModule(void**) { return 1; }
 
-void CUDARTAPI __cudaRegisterFunction(void** image, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*,
-                                      dim3*, int*) {
+void CUDARTAPI __cudaRegisterFunction(void** image, const char* host, char*, const char* name, int, uint3*, uint3*,
+                                      dim3*, dim3*, int*) {
   add_kernel(reinterpret_cast<Image*>(image), host, name);
 }
 
@@ -171,7 +171,8 @@ cudaError_t CUDARTAPI cudaFuncSetAttribute(const void* host, enum cudaFuncAttrib
   return done(set_attribute(kernel, name, value));
 }
 
-cudaError_t CUDARTAPI cudaKernelSetAttributeForDevice(cudaKernel_t kernel, enum cudaFuncAttribute name, int value, int) {
+cudaError_t CUDARTAPI cudaKernelSetAttributeForDevice(cudaKernel_t kernel, enum cudaFuncAttribute name, int value,
+                                                      int) {
   USE_DRIVER();
   return done(set_attribute(kernel, name, value));
 }
@@ -188,8 +189,9 @@ cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
   return done(occupancy(blocks, host, block_size, shared_bytes));
 }
 
-cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* host, int block_size,
-                                                                             size_t shared_bytes, unsigned int) {
+cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* host,
+                                                                             int block_size, size_t shared_bytes,
+                                                                             unsigned int) {
   USE_CONTEXT();
   return done(occupancy(blocks, host, block_size, shared_bytes));
 }

@@ -129,7 +129,8 @@ cudaError_t CUDARTAPI cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
 cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t* pool, const struct cudaMemPoolProps* properties) {
   static_assert(sizeof(cudaMemPoolProps) == sizeof(CUmemPoolProps));
   USE_DRIVER();
-  return done(cuMemPoolCreate(reinterpret_cast<CUmemoryPool*>(pool), reinterpret_cast<const CUmemPoolProps*>(properties)));
+  return done(cuMemPoolCreate(reinterpret_cast<CUmemoryPool*>(pool),
+                              reinterpret_cast<const CUmemPoolProps*>(properties)));
 }
 
 cudaError_t CUDARTAPI cudaMemPoolDestroy(cudaMemPool_t pool) { return done(cuMemPoolDestroy(driver_pool(pool))); }

@@ -80,7 +80,9 @@ extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(in
 }
 
 NVML nvmlSystemGetDriverVersion(char* out, unsigned length) { return write(out, length, "580.00 (simulated)"); }
-NVML nvmlSystemGetCudaDriverVersion_v2(int* version) { return cuDriverGetVersion(version) ? kInvalidArgument : kSuccess; }
+NVML nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  return cuDriverGetVersion(version) ? kInvalidArgument : kSuccess;
+}
 NVML nvmlSystemGetCudaDriverVersion(int* version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
 NVML nvmlDeviceGetCount_v2(unsigned* count) {

@@ -45,9 +45,10 @@ Registry& registry() {
 // With the lock held.
 cudaError_t load(Registry& all, Kernel& kernel) {
   Image& image = *kernel.image;
-  if (!image.library)
-    if (const CUresult code = cuLibraryLoadData(&image.library, image.wrapper, nullptr, nullptr, 0, nullptr, nullptr, 0))
-      return to_runtime(code);
+  if (!image.library) {
+    const CUresult code = cuLibraryLoadData(&image.library, image.wrapper, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    if (code != CUDA_SUCCESS) return to_runtime(code);
+  }
   if (const CUresult code = cuLibraryGetKernel(&kernel.handle, image.library, kernel.name)) return to_runtime(code);
   all.shared_limits.emplace(kernel.handle, kSharedByDefault);
   return cudaSuccess;

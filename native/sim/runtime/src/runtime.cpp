@@ -3,7 +3,11 @@
 #include <atomic>
 #include <mutex>
 
+#include "memx_sim.h"
+
 namespace memxrt {
+
+int unsupported(const char* name);
 
 constinit thread_local ThreadState t_state;
 
@@ -99,6 +103,11 @@ void* driver_function(const char* name, int version) {
   CUdriverProcAddressQueryResult status{};
   if (cuGetProcAddress(name, &function, version, CU_GET_PROC_ADDRESS_DEFAULT, &status)) return nullptr;
   return status == CU_GET_PROC_ADDRESS_SUCCESS ? function : nullptr;
+}
+
+int unsupported(const char* name) {
+  memxsim_count(name);
+  return done(cudaErrorNotSupported);
 }
 
 }  // namespace memxrt
