@@ -26,7 +26,8 @@ class Mutation(NamedTuple):
     tests: tuple[str, ...] = ()
 
 
-ORDER, POOL, STORE = "src/order/order.cpp", "src/pool/pool.cpp", "src/store/"
+ORDER, STREAMS = "src/order/order.cpp", "src/order/streams.cpp"
+POOL, STORE = "src/pool/pool.cpp", "src/store/"
 RESOURCE, PHYSICAL, MAPPING = "src/resource/resource.cpp", "src/physical/physical.cpp", "src/mapping/mapping.cpp"
 
 
@@ -35,7 +36,7 @@ def one(name: str, what: str, file: str, right: str, wrong: str) -> Mutation:
 
 
 NOT_EXPLICIT = (
-    ORDER,
+    STREAMS,
     "  if (!implicit) return true;\n",
     "  return true;\n",
 )
@@ -45,27 +46,27 @@ ORDERING = (
         "skip-recorded-streams",
         "a free does not wait for recorded streams",
         RESOURCE,
-        "    if (slot != freed_on) points.add(order.now(slot));",
-        "    if (slot == freed_on) points.add(order.now(slot));",
+        "      if (slot != freed_on) points.add(order.now(lock, slot));",
+        "      if (slot == freed_on) points.add(order.now(lock, slot));",
     ),
     one(
         "skip-allocation-stream",
         "a free on another stream does not wait for the allocation's",
         RESOURCE,
-        "  points.add(order.now(block->slot));\n  if (freed_on != block->slot) points.add(order.now(freed_on));",
-        "  points.add(order.now(freed_on));",
+        "  points.add(order.now(lock, block->slot));\n  if (freed_on != block->slot) points",
+        "  points",
     ),
     one(
         "skip-freeing-stream",
         "a free on another stream does not wait for that one",
         RESOURCE,
-        "  if (freed_on != block->slot) points.add(order.now(freed_on));",
+        "  if (freed_on != block->slot) points.add(order.now(lock, freed_on));",
         "",
     ),
     one(
         "nonblocking-as-blocking",
         "non-blocking streams are taken for implicitly ordered",
-        ORDER,
+        STREAMS,
         "  stream.blocking = !(flags & CU_STREAM_NON_BLOCKING);",
         "  stream.blocking = true;",
     ),
@@ -118,16 +119,16 @@ ORDERING = (
     one(
         "identity-by-handle",
         "a destroyed stream is known by its handle, whoever has that now",
-        ORDER,
-        "      Slot live = slot_or_context(stream->handle, slot);",
-        "      Slot live = slot;",
+        STREAMS,
+        "  if (lock.drive([&] { return is_live(stream); })) {\n    learn",
+        "  if (true) {\n    learn",
     ),
     one(
         "per-thread-is-one-stream",
         "every thread's default stream is taken for the same",
-        ORDER,
-        "CU_STREAM_PER_THREAD, &id) == CUDA_SUCCESS && id == stream.id) return last_known;",
-        "CU_STREAM_PER_THREAD, &id) == CUDA_SUCCESS) return last_known;",
+        STREAMS,
+        "CUDA_SUCCESS && id == stream.id;",
+        "CUDA_SUCCESS && (id == stream.id || stream.per_thread);",
     ),
     one(
         "ignore-exclusion",
@@ -139,10 +140,9 @@ ORDERING = (
     one(
         "mutual-without-wait",
         "mutual mode remembers the edge and queues no wait",
-        ORDER,
-        "    if (MEMX_CALL(device_, cuStreamWaitEvent, streams_[slot].handle, event.get(), 0u) != CUDA_SUCCESS) "
-        "return false;\n",
-        "",
+        STREAMS,
+        "      return MEMX_CALL(device_, cuStreamWaitEvent, handle, event->handle, 0u);",
+        "      return (void)handle, CUDA_SUCCESS;",
     ),
     one(
         "stream-mode-uses-edges",
@@ -155,8 +155,60 @@ ORDERING = (
         "forget-completion-by-waiting",
         "completion learnt by waiting is not followed up in the pool",
         ORDER,
-        "  stream.completed = point.number;\n  news_ = true;",
-        "  stream.completed = point.number;",
+        "void StreamTable::settle(const Point& point) { complete_up_to(point.slot, point.number); }",
+        "void StreamTable::settle(const Point& point) { streams_[point.slot].completed = point.number; }",
+    ),
+)
+
+FRAMEWORKS = (
+    one(
+        "late-point-on-a-recycled-handle",
+        "a framework's stream that is gone all the same is known by its handle",
+        STREAMS,
+        "  if (result == CUDA_SUCCESS && slot > kGraph && late) gone = ",
+        "  if (false) gone = ",
+    ),
+    one(
+        "private-pool-anywhere",
+        "what a capture freed is reused outside captures",
+        ORDER,
+        "    if (graph != kNone && is_graph(point.slot) && streams_[point.slot].twin == slot) continue;",
+        "    if (is_graph(point.slot) && streams_[point.slot].twin == slot) continue;",
+    ),
+    one(
+        "private-pool-across-streams",
+        "what one stream freed in a capture another gets in it",
+        ORDER,
+        "is_graph(point.slot) && streams_[point.slot].twin == slot) continue;",
+        "is_graph(point.slot)) continue;",
+    ),
+    one(
+        "graph-memory-without-a-mark",
+        "memory that was allocated in a capture is ordinary once it is freed outside",
+        STORE + "allocate.cpp",
+        "  if (request.graph != StreamTable::kNone) block->points.add(order.mark(request.graph));\n",
+        "",
+    ),
+    one(
+        "retired-pool-at-once",
+        "a retired pool's memory does not wait for the last replay",
+        POOL,
+        "    if (block.points.size() < before) block.points.add(over);",
+        "    (void)before, (void)over;",
+    ),
+    one(
+        "graph-never-gone",
+        "that a graph is gone is not noticed",
+        ORDER,
+        "    bury(slot);\n",
+        "",
+    ),
+    one(
+        "asks-on-every-free",
+        "whether a framework's stream captures is asked at every free",
+        "include/memx/order.h",
+        "return !framework_ || announced_; }",
+        "return true; }",
     ),
 )
 
@@ -164,16 +216,16 @@ CAPTURES = (
     one(
         "capture-point-as-usual",
         "memory freed on a capturing stream is reused as if the graph ran once",
-        ORDER,
-        "  if (slot <= kGraph || !may_capture() || !is_capturing(streams_[slot].handle)) return slot;",
-        "  if (true) return slot;",
+        STREAMS,
+        "        if (!is_capturing(handle)) return false;",
+        "        if (true) return false;",
     ),
     one(
         "query-breaks-capture",
         "events are asked about outside the relaxed capture mode",
-        ORDER,
-        "  if (stream.events.empty()) return;\n  ContextScope current(device_);",
-        "  if (stream.events.empty()) return;",
+        STREAMS,
+        "      ContextScope current(device_);\n      return MEMX_CALL(device_, cuEventQuery, first",
+        "      return MEMX_CALL(device_, cuEventQuery, first",
     ),
     one(
         "wait-breaks-capture",
@@ -185,15 +237,15 @@ CAPTURES = (
     one(
         "context-event-breaks-capture",
         "an event of the whole context is recorded during a capture",
-        ORDER,
-        "  if (slot == kContext && any_capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;",
-        "",
+        STREAMS,
+        "  if (result == CUDA_SUCCESS && context && any_capturing(lock)) result =",
+        "  if (false) result =",
     ),
     one(
         "legacy-query-breaks-capture",
         "the legacy stream is asked about while a blocking stream captures",
-        ORDER,
-        "  if (capturing(slot)) return;  // a query would break it",
+        STREAMS,
+        "  if (capturing(lock, slot)) return;  // a query would break it",
         "  // a query would break it",
     ),
     one(
@@ -207,8 +259,8 @@ CAPTURES = (
         "move-what-a-graph-uses",
         "pages that a graph uses are waited for instead of left alone",
         STORE + "residency.cpp",
-        "        if (!order.waitable(points)) return;\n",
-        "",
+        "      if (order.waitable(lock, points)) {",
+        "      if (true) {",
     ),
 )
 
@@ -217,15 +269,15 @@ PAGES = (
         "unmap-early",
         "pages are unmapped before the work that used them is over",
         STORE + "allocate.cpp",
-        " || !pool.free_points(begin, end, points) || !order.complete(points)) return false;",
-        " || !pool.free_points(begin, end, points)) return false;",
+        " points) && order.complete(points);",
+        " points);",
     ),
     one(
         "swap-early",
         "pages are copied out before the work that used them is over",
         STORE + "residency.cpp",
-        "      order.prune_complete(points);\n      if (!points.empty()) {",
-        "      points.clear();\n      if (!points.empty()) {",
+        "      order.prune_complete(points);\n      if (!points.empty()) return unfinished",
+        "      points.clear();\n      if (!points.empty()) return unfinished",
     ),
     one(
         "forget-uses",
@@ -273,8 +325,8 @@ PAGES = (
         "keep-swap-after-restore",
         "a page's host copy stays when the page is back",
         STORE + "swap.cpp",
-        "page < run.first + run.pages; ++page) drop_swap(page);\n  out.insert",
-        "page < run.first + run.pages; ++page) (void)page;\n  out.insert",
+        "        if (arrived || !live_in_page(page)) drop_swap(page);",
+        "        if (!live_in_page(page)) drop_swap(page);",
     ),
     one(
         "drop-shared-swap",
@@ -316,7 +368,7 @@ PAGES = (
         "read-without-waiting",
         "a read does not wait for the streams that write the buffer",
         STORE + "moves.cpp",
-        "  for (Slot slot : slots) wait(lock, order.now(slot));",
+        "  for (Slot slot : slots) wait(lock, order.now(lock, slot));",
         "  (void)slots;",
     ),
     one(
@@ -333,15 +385,15 @@ TRANSACTIONS = (
         "forget-handles-of-a-failed-map",
         "handles that could not be mapped are not given back",
         STORE + "allocate.cpp",
-        "    if (failure) physical.give_back(handles);",
+        "    if (failure) lock.drive([&] { physical.give_back(handles); });",
         "    if (failure) handles.clear();",
     ),
     one(
         "forget-to-unmap-in-a-rollback",
         "what a failed transaction had mapped stays mapped",
         MAPPING,
-        "      if (unmap_pages(made[i].get()) == CUDA_SUCCESS) {",
-        "      if (true) {",
+        "undone.push_back(unmap_pages(made[i].get()) == CUDA_SUCCESS);",
+        "undone.push_back(true);",
     ),
     one(
         "forget-addresses-of-a-failed-request",
@@ -361,15 +413,15 @@ TRANSACTIONS = (
         "no-restore-after-a-failed-move",
         "a move that fails at its last step does not put the old handle back",
         STORE + "moves.cpp",
-        "    const bool restored = restore(first, old);",
+        "    const bool restored = restore(lock, first, old);",
         "    const bool restored = (physical.put(old), false);",
     ),
     one(
         "forget-busy-after-a-failed-copy",
         "pages stay marked as being copied when the copy fails",
         STORE + "swap.cpp",
-        "  } catch (...) {\n    for (Mapping* mapping : victims) mapping->busy = false;\n",
-        "  } catch (...) {\n",
+        "  } catch (...) {\n    release_victims();\n",
+        "  } catch (...) {\n    undo();\n",
     ),
 )
 
@@ -409,22 +461,22 @@ BOOKS = (
         "miscount-allocated",
         "a free takes the requested size off the allocated bytes",
         RESOURCE,
-        "  allocated_.current -= block->bytes;",
-        "  allocated_.current -= block->requested;",
+        "  all_.remove(block->requested, block->bytes);",
+        "  all_.remove(block->requested, block->requested);",
     ),
     one(
         "miscount-migrated",
         "a page brought in is counted once too often",
         STORE + "swap.cpp",
-        "  migrated_in_bytes += copies.size() * config.page_bytes;",
-        "  migrated_in_bytes += (copies.size() + 1) * config.page_bytes;",
+        "  migrated_in_bytes += copies.size() * page_bytes;",
+        "  migrated_in_bytes += (copies.size() + 1) * page_bytes;",
     ),
     one(
         "peak-reset-clears-current",
         "a reset of the peaks clears the current values",
-        RESOURCE,
-        "gauge->peak = gauge->current;",
-        "gauge->peak = gauge->current = 0;",
+        "include/memx/counters.h",
+        "  void reset_peak() { peak = current; }",
+        "  void reset_peak() { peak = current = 0; }",
     ),
     one(
         "merge-tiers",
@@ -444,8 +496,8 @@ BOOKS = (
         "find-unchecked",
         "other streams' free blocks are taken unasked",
         POOL,
-        "search(list, kOrderedProbes, scan == Scan::kOrdered);",
-        "search(list, kOrderedProbes, false);",
+        "search(list, kOrderedProbes, scan == Scan::kOrdered));",
+        "search(list, kOrderedProbes, false));",
     ),
     one(
         "merge-loses-points",
@@ -472,7 +524,7 @@ BOOKS = (
         "free-anything",
         "an address that was freed can be freed again",
         RESOURCE,
-        "  if (block && block->live) return block;",
+        "  if (block && block->live && !block->leaving) return block;",
         "  if (block) return block;",
     ),
     one(
@@ -491,4 +543,4 @@ BOOKS = (
     ),
 )
 
-MUTATIONS: tuple[Mutation, ...] = (*ORDERING, *CAPTURES, *PAGES, *TRANSACTIONS, *LIMITS, *BOOKS)
+MUTATIONS: tuple[Mutation, ...] = (*ORDERING, *FRAMEWORKS, *CAPTURES, *PAGES, *TRANSACTIONS, *LIMITS, *BOOKS)

@@ -87,6 +87,7 @@ nb::dict as_dict(const Statistics& s) {
   out["allocations"] = s.all.blocks.gained;
   out["frees"] = s.all.blocks.lost;
   out["reuse_hits"] = s.reuse_hits;
+  out["search_probes"] = s.search_probes;
   nb::dict calls;
   for (const auto& [name, count] : s.driver_calls) calls[name.c_str()] = count;
   out["driver_calls"] = calls;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -16,8 +17,10 @@
 namespace {
 
 constexpr std::uint64_t kPage = 64 << 10;
-constexpr int kThreads = 4;
-constexpr int kStepsPerThread = 1500;
+constexpr int kThreads = 5;
+constexpr int kStepsPerThread = 2000;
+const char* const kFailing[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemHostAlloc", "cuEventCreate",
+                                "cuEventRecord", "cuMemRelease"};
 
 #define REQUIRE(condition)                                                      \
   do {                                                                          \
@@ -52,10 +55,12 @@ void launch(CUfunction function, CUstream stream, std::initializer_list<std::uin
 
 class Worker {
  public:
-  Worker(memx::Resource& resource, const Kernels& kernels, Mailbox& mailbox, CUcontext context, unsigned seed)
-      : resource_(resource), kernels_(kernels), mailbox_(mailbox), random_(seed) {
+  Worker(memx::Resource& resource, const Kernels& kernels, Mailbox& mailbox, CUcontext context, bool lazy,
+         unsigned seed)
+      : resource_(resource), kernels_(kernels), mailbox_(mailbox), lazy_(lazy), random_(seed) {
     REQUIRE(cuCtxSetCurrent(context) == CUDA_SUCCESS);
     REQUIRE(cuStreamCreate(&stream_, seed % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT) == CUDA_SUCCESS);
+    REQUIRE(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
   }
 
   void run() {
@@ -74,6 +79,7 @@ class Worker {
     }
     REQUIRE(cuStreamSynchronize(stream_) == CUDA_SUCCESS);
     REQUIRE(cuStreamDestroy(stream_) == CUDA_SUCCESS);
+    REQUIRE(cuEventDestroy(event_) == CUDA_SUCCESS);
   }
 
  private:
@@ -83,7 +89,8 @@ class Worker {
     const unsigned action = random_() % 100;
     if (held_.empty() || action < 25) {
       const std::uint64_t bytes = random_() % 4 ? 1 + random_() % 3000 : 1 + random_() % (4 * kPage);
-      held_.push_back({resource_.allocate(bytes, stream_, 0, true, 0), bytes, 0, stream_});
+      const std::uint64_t align = random_() % 8 ? 0 : kPage;
+      held_.push_back({resource_.allocate(bytes, stream_, align, true, random_() % 8 == 0), bytes, 0, stream_});
     } else if (action < 50) {
       discard(pick());
     } else if (action < 80) {
@@ -95,7 +102,15 @@ class Worker {
     } else if (action < 96) {
       resource_.trim(random_() % 2 * 4 * kPage);
     } else if (action < 97) {
-      resource_.statistics();
+      const memx::Statistics now = resource_.statistics();
+      REQUIRE(now.all.requested.current <= now.all.allocated.current && now.all.allocated.current <= now.active.current);
+    } else if (action < 98) {
+      resource_.check();
+    } else if (action < 99 && lazy_) {
+      if (random_() % 2)
+        resource_.evict(held_[pick()].address);
+      else
+        resource_.prefetch(held_[pick()].address, stream_);
     } else {
       Buffer& buffer = held_[pick()];
       std::vector<std::byte> out(buffer.bytes);
@@ -116,9 +131,13 @@ class Worker {
   }
 
   void hand_on(std::size_t index) {
-    CUevent event;
-    REQUIRE(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
-    REQUIRE(cuEventRecord(event, stream_) == CUDA_SUCCESS);
+    // Calls fail at random here: what the receiver waits for must not.
+    CUevent event = event_;
+    if (cuEventRecord(event_, stream_) != CUDA_SUCCESS) return;
+    if (cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+      event_ = event;
+      return;
+    }
     std::lock_guard<std::mutex> lock(mailbox_.mutex);
     mailbox_.waiting.emplace_back(held_[index], event);
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -147,22 +166,29 @@ class Worker {
   memx::Resource& resource_;
   const Kernels& kernels_;
   Mailbox& mailbox_;
+  bool lazy_;
   std::mt19937_64 random_;
   CUstream stream_;
+  CUevent event_;
   std::vector<Buffer> held_;
 };
 
 void stress(const memx::Config& config, const Kernels& kernels, CUcontext context, unsigned seed) {
   memx::Resource resource(config);
   Mailbox mailbox;
-  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemHostAlloc"})
-    memxsim_fail(call, 0, 0, 0.01, 0, CUDA_ERROR_OUT_OF_MEMORY);
-  std::vector<std::thread> threads;
+  std::vector<std::unique_ptr<Worker>> workers;
   for (unsigned i = 0; i < kThreads; ++i)
-    threads.emplace_back([&, i] { Worker(resource, kernels, mailbox, context, seed * 100 + i).run(); });
+    workers.push_back(std::make_unique<Worker>(resource, kernels, mailbox, context, config.lazy, seed * 100 + i));
+  for (const char* call : kFailing) memxsim_fail(call, 0, 0, 0.01, 0, CUDA_ERROR_OUT_OF_MEMORY);
+  std::vector<std::thread> threads;
+  for (auto& worker : workers) {
+    threads.emplace_back([&] {
+      REQUIRE(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+      worker->run();
+    });
+  }
   for (auto& thread : threads) thread.join();
-  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemHostAlloc"})
-    memxsim_fail(call, 0, 0, 0, 0, 0);
+  for (const char* call : kFailing) memxsim_fail(call, 0, 0, 0, 0, 0);
   REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
   // What the last worker left behind in the mailbox after the others had ended.
   for (auto& [buffer, event] : mailbox.waiting) {
@@ -171,7 +197,7 @@ void stress(const memx::Config& config, const Kernels& kernels, CUcontext contex
   }
   resource.check();
   const memx::Statistics statistics = resource.statistics();
-  REQUIRE(statistics.allocated.current == 0);
+  REQUIRE(statistics.all.allocated.current == 0);
   REQUIRE(statistics.reserved.peak <= config.device_limit);
   REQUIRE(statistics.host.peak <= config.host_limit);
   REQUIRE(*kernels.mismatches == 0);
@@ -186,8 +212,8 @@ void stress(const memx::Config& config, const Kernels& kernels, CUcontext contex
     std::fprintf(stderr, "%.2000s\n", text.data());
   }
   REQUIRE(memxsim_race_count() == 0);
-  std::printf("%s %d: %llu allocations, %llu migrated out, peak reserved %llu\n", config.lazy ? "lazy" : "eager",
-              static_cast<int>(config.reuse), static_cast<unsigned long long>(statistics.allocations),
+  std::printf("%s%s %d: %llu allocations, %llu migrated out, peak reserved %llu\n", config.framework ? "framework's " : "", config.lazy ? "lazy" : "eager",
+              static_cast<int>(config.reuse), static_cast<unsigned long long>(statistics.all.blocks.gained),
               static_cast<unsigned long long>(statistics.migrated_out_bytes),
               static_cast<unsigned long long>(statistics.reserved.peak));
 }
@@ -214,12 +240,13 @@ int main() {
   REQUIRE(cuMemAllocHost(reinterpret_cast<void**>(&kernels.mismatches), 8) == CUDA_SUCCESS);
   *kernels.mismatches = 0;
   unsigned seed = 1;
-  for (bool lazy : {false, true})
+  for (int kind = 0; kind < 3; ++kind)
     for (memx::ReuseMode mode : {memx::ReuseMode::kStream, memx::ReuseMode::kDefault, memx::ReuseMode::kMutual}) {
       memx::Config config;
       config.device_limit = 24 * kPage;
       config.host_limit = 200 * kPage;
-      config.lazy = lazy;
+      config.lazy = kind == 1;
+      config.framework = kind == 2;
       config.reuse = mode;
       config.page_bytes = kPage;
       stress(config, kernels, context, seed++);

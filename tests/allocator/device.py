@@ -66,6 +66,13 @@ class Kernels:
     def destroy(self, stream: int) -> None:
         ok(driver.cuStreamDestroy(stream))
 
+    def run_callbacks(self) -> None:
+        """Wait until what the driver calls back so far, on a thread of its own and one by one, has been called."""
+        stream = self.stream()
+        ok(driver.cuLaunchHostFunc(stream, ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p).value, 0))
+        ok(driver.cuStreamSynchronize(stream))
+        self.destroy(stream)
+
     def order(self, stream: int, on: int) -> None:
         """Later work on `stream` follows all work so far on `on`."""
         event = ok(driver.cuEventCreate(2))

@@ -28,17 +28,31 @@ def streams(kernels: Kernels) -> Iterator[list[int]]:
         kernels.destroy(stream)
 
 
+GRAPHS: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def graphs() -> Iterator[list[object]]:
+    """Those that were captured; they are destroyed when a test is over, or before."""
+    yield GRAPHS
+    destroy_graphs()
+
+
+def destroy_graphs() -> None:
+    while GRAPHS:
+        ok(driver.cuGraphDestroy(GRAPHS.pop()))
+
+
 @contextmanager
 def capture(r: _native.Resource, stream: int) -> Iterator[None]:
-    """An announced capture whose graph is dropped at its end."""
+    """An announced capture."""
     r.announce_capture(True)
     ok(driver.cuStreamBeginCapture(stream, GLOBAL))
     try:
         yield
     finally:
-        graph = ok(driver.cuStreamEndCapture(stream))
+        GRAPHS.append(ok(driver.cuStreamEndCapture(stream)))
         r.announce_capture(False)
-    ok(driver.cuGraphDestroy(graph))
 
 
 @pytest.mark.parametrize("reuse", ["stream", "default", "mutual"])
@@ -206,3 +220,24 @@ def test_a_retired_pools_memory_merges_with_ordinary_memory(resource: Make, kern
     kernels.synchronize()
     assert r.allocate(2 * PAGE, 0) == live
     r.check()
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_graph_that_is_gone_needs_no_retired_pool(
+    resource: Make, kernels: Kernels, streams: list[int], private: bool
+) -> None:
+    r = resource(device=4, host=0, framework=True)
+    one = streams[0]
+    tag = r.tag_id("graph pool")
+    if private:
+        r.private_tag(tag)
+    outside = r.allocate(2 * PAGE, one)
+    with capture(r, one):
+        inside = r.allocate(2 * PAGE, one, tag=tag)
+        r.free(outside)
+        r.free(inside)
+    with pytest.raises(memx.OutOfMemoryError):
+        r.allocate(3 * PAGE, one)
+    destroy_graphs()
+    kernels.run_callbacks()
+    assert r.allocate(4 * PAGE, one)

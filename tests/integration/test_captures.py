@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from allocator.conftest import PAGE
-from allocator.device import Kernels, ok
+from allocator.device import Kernels, ok, pattern
 from cuda.bindings import driver
 
 import memx
@@ -38,6 +39,21 @@ def held_free(r: _native.Resource, kernels: Kernels, stream: int, nbytes: int) -
     kernels.stamp(stream, address, nbytes, 1 << 32)
     r.end_use(token)
     r.free(address)
+
+
+class Graph:
+    """What was captured on a stream, to be launched and destroyed."""
+
+    def __init__(self, stream: int) -> None:
+        self.graph = ok(driver.cuStreamEndCapture(stream))
+        self.executable = ok(driver.cuGraphInstantiate(self.graph, 0))
+
+    def launch(self, stream: int) -> None:
+        ok(driver.cuGraphLaunch(self.executable, stream))
+
+    def destroy(self) -> None:
+        ok(driver.cuGraphDestroy(self.graph))
+        ok(driver.cuGraphExecDestroy(self.executable))
 
 
 @pytest.fixture(params=[0, 1], ids=["blocking", "nonblocking"])
@@ -125,8 +141,9 @@ def test_lazy_pages_that_a_graph_uses_stay_and_others_give_way(
     tag = r.tag_id("graph")
     in_graph = r.allocate(2 * PAGE, stream, tag=tag)
     r.end_use(r.begin_use([(in_graph, 0, 2 * PAGE, 2)], stream))
-    with capture(stream):
-        r.end_use(r.begin_use([(in_graph, 0, 2 * PAGE, 2)], stream))
+    ok(driver.cuStreamBeginCapture(stream, GLOBAL))
+    r.end_use(r.begin_use([(in_graph, 0, 2 * PAGE, 2)], stream))
+    graph = Graph(stream)
     moved = r.statistics()["migrated_out_bytes"]
     others = [r.allocate(2 * PAGE, stream) for _ in range(3)]
     for _ in range(2):
@@ -138,4 +155,96 @@ def test_lazy_pages_that_a_graph_uses_stay_and_others_give_way(
     for refused in (lambda: r.pause(tag), lambda: r.evict(in_graph)):
         with pytest.raises(memx.InvalidStateError, match="captured graph"):
             refused()
+    graph.destroy()
+    kernels.run_callbacks()
+    r.pause(tag)
+    r.end_use(r.begin_use([(others[0], 0, 2 * PAGE, 3), (others[1], 0, 2 * PAGE, 3)], stream))
     kernels.synchronize()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("reuse", ["stream", "default", "mutual"])
+def test_what_a_capture_freed_is_kept_for_its_graph_and_no_longer(
+    resource: Make, kernels: Kernels, streams: list[int], captured: int, reuse: str, lazy: bool
+) -> None:
+    r = resource(device=2, host=0, reuse=reuse, lazy=lazy)
+    held, other = streams
+    x = r.allocate(2 * PAGE, captured)
+    r.end_use(r.begin_use([(x, 0, 2 * PAGE, 2)], captured))
+    ok(driver.cuStreamBeginCapture(captured, GLOBAL))
+    token = r.begin_use([(x, 0, 2 * PAGE, 2)], captured)
+    kernels.stamp(captured, x, 2 * PAGE, 1 << 32)
+    r.end_use(token)
+    r.free(x)
+    graph = Graph(captured)
+
+    def use(stream: int) -> int:
+        y = r.allocate(2 * PAGE, stream)
+        token = r.begin_use([(y, 0, 2 * PAGE, 2)], stream)
+        kernels.stamp(stream, y, 2 * PAGE, 2 << 32)
+        r.end_use(token)
+        return y
+
+    memx.sim.hold(held)
+    kernels.order(captured, held)
+    graph.launch(captured)
+    with pytest.raises(memx.OutOfMemoryError):
+        use(captured)
+    graph.destroy()  # its last launch is still to come
+    with pytest.raises(memx.OutOfMemoryError):
+        use(other)
+    memx.sim.release(held)
+    kernels.synchronize()
+    kernels.run_callbacks()
+    y = use(other)
+    kernels.synchronize()
+    out = np.empty(2 * PAGE, np.uint8)
+    r.read(y, 0, out)
+    assert np.array_equal(out, pattern(2 << 32, 2 * PAGE))
+    r.free(y)
+    r.check()
+
+
+def test_an_executable_graph_keeps_memory_as_its_source_did(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(device=2, host=0)
+    stream = streams[0]
+    x = r.allocate(PAGE, stream)
+    ok(driver.cuStreamBeginCapture(stream, GLOBAL))
+    r.free(x)
+    graph = Graph(stream)
+    ok(driver.cuGraphDestroy(graph.graph))
+    kernels.synchronize()
+    r.trim()
+    assert r.statistics()["reserved_bytes.current"] == PAGE
+    ok(driver.cuGraphExecDestroy(graph.executable))
+    kernels.run_callbacks()
+    r.trim()
+    kernels.synchronize()
+    r.trim()
+    assert r.statistics()["reserved_bytes.current"] == 0
+
+
+def test_a_graph_may_outlive_the_resource(resource: Make, kernels: Kernels, streams: list[int]) -> None:
+    stream = streams[0]
+    r = _native.Resource(0, 2 * PAGE, 0, page=PAGE)
+    x = r.allocate(PAGE, stream)
+    ok(driver.cuStreamBeginCapture(stream, GLOBAL))
+    r.free(x)
+    graph = Graph(stream)
+    r.close()
+    del r
+    graph.destroy()
+
+
+def test_many_graphs_leave_no_trace(resource: Make, kernels: Kernels, streams: list[int]) -> None:
+    r = resource(device=4, host=0)
+    stream = streams[0]
+    for _ in range(50):
+        x = r.allocate(3 * PAGE, stream)
+        ok(driver.cuStreamBeginCapture(stream, GLOBAL))
+        r.free(x)
+        ok(driver.cuGraphDestroy(ok(driver.cuStreamEndCapture(stream))))
+        kernels.run_callbacks()
+    r.check()

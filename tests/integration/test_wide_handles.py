@@ -53,16 +53,19 @@ def test_a_pinned_buffer_on_the_handle_does_not_move(resource: Make) -> None:
     r.end_use(r.begin_use([(a, 0, PAGE, BOTH), (c, 0, 3 * PAGE, WRITE)], 0))
 
 
-def test_a_handle_that_a_graph_uses_is_an_error_at_once(resource: Make, streams: list[int]) -> None:
+def test_a_handle_that_a_graph_uses_is_an_error_at_once(resource: Make, kernels: Kernels, streams: list[int]) -> None:
     r = resource(device=4, host=8, lazy=True)
     stream = streams[0]
     a, _ = two_in_one_handle(r, stream)
     ok(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
     r.end_use(r.begin_use([(a, 0, PAGE, BOTH)], stream))
-    ok(driver.cuGraphDestroy(ok(driver.cuStreamEndCapture(stream))))
+    graph = ok(driver.cuStreamEndCapture(stream))
     c = r.allocate(3 * PAGE, stream)
     with pytest.raises(memx.OutOfMemoryError, match="captured graph"):
         r.begin_use([(a, 0, PAGE, BOTH), (c, 0, 3 * PAGE, WRITE)], stream)
+    ok(driver.cuGraphDestroy(graph))
+    kernels.run_callbacks()
+    r.end_use(r.begin_use([(a, 0, PAGE, BOTH), (c, 0, 3 * PAGE, WRITE)], stream))
 
 
 def test_a_handle_that_another_thread_uses_is_waited_for(resource: Make) -> None:

@@ -23,7 +23,8 @@ namespace memx {
   X(cuMemcpyDtoHAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyAsync) X(cuStreamCreate) X(cuStreamDestroy)        \
   X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamGetId) X(cuStreamGetFlags) X(cuStreamIsCapturing)                     \
   X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)               \
-  X(cuEventSynchronize) X(cuThreadExchangeStreamCaptureMode)
+  X(cuEventSynchronize) X(cuThreadExchangeStreamCaptureMode) X(cuStreamGetCaptureInfo)                   \
+  X(cuUserObjectCreate) X(cuUserObjectRelease) X(cuGraphRetainUserObject)
 
 enum class Call : unsigned {
 #define X(name) name,

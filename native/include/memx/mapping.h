@@ -6,6 +6,9 @@
 //
 // Counters kept here: idle bytes (mappings with nothing alive on them: fungible) and inactive bytes (what is free
 // in mappings that have something alive).
+//
+// Members that take a Lock let go of it for driver calls; a mapping is busy meanwhile, and one that is being made is not
+// in the table. Only one thread at a time calls those (whoever passed the gate).
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +18,8 @@
 
 #include "memx/address.h"
 #include "memx/driver.h"
-#include "memx/order.h"
+#include "memx/lock.h"
+#include "memx/points.h"
 #include "memx/physical.h"
 #include "memx/sparse.h"
 
@@ -56,6 +60,7 @@ struct Page {
   Mapping* mapping = nullptr;
   std::uint64_t swap = 0;  // address of a pinned page that holds the contents; only without a mapping
   std::uint32_t pins = 0;  // the user's: never a victim
+  bool transit = false;    // between mappings: the address is neither free nor unbacked for good
 };
 
 class PageTable {
@@ -73,17 +78,20 @@ class PageTable {
 
   // Maps `handles` one after the other from page `first` on and grants access, all or nothing; on failure the
   // handles are the caller's again, but for those of stuck mappings, which stay here.
-  Failure map(std::uint64_t first, std::vector<Handle>& handles);
+  // They have nothing alive on them until the caller says so (set_live), under the same lock.
+  Failure map(Lock& lock, std::uint64_t first, std::vector<Handle>& handles);
   // Unmaps one; its handle goes back to `physical`. On failure nothing has changed.
-  Failure unmap(Mapping* mapping);
+  Failure unmap(Lock& lock, Mapping* mapping);
+  // The same for several; those that could not be unmapped are left in `mappings`.
+  void unmap(Lock& lock, std::vector<Mapping*>& mappings);
   // Unmaps one and hands its handle, with its contents, to the caller.
-  Failure detach(Mapping* mapping, Handle& out);
+  Failure detach(Lock& lock, Mapping* mapping, Handle& out);
   // Gives a mapping up that cannot be unmapped now.
   void strand(Mapping* mapping);
   // Lets another device reach every mapping, present and future; all or nothing, as far as future ones go.
-  Failure add_peer(int peer);
+  Failure add_peer(Lock& lock, int peer);
   // Tries to unmap stuck mappings again; true if none is left.
-  bool unstick();
+  bool unstick(Lock& lock);
 
   Page& page(std::uint64_t index) { return pages_[index]; }
   Mapping* mapping_at(std::uint64_t index) { return pages_[index].mapping; }
@@ -108,6 +116,7 @@ class PageTable {
   void set_access();
   CUresult allow(std::uint64_t first, std::uint64_t pages, bool host);
   CUresult unmap_pages(const Mapping* mapping);
+  Handle forget(Mapping* mapping);  // it is unmapped
   void enlist(Mapping* mapping);
   void delist(Mapping* mapping);
   template <class Change>

@@ -2,12 +2,15 @@
 // map, and pinned host pages that hold contents with no address on the device. Created within a limit, kept
 // for reuse, given back on trim. Knows no addresses.
 //
-// Invariant: held_bytes(tier) never exceeds its limit; kHost and kPinned share the host's.
+// Invariant: held_bytes(tier) never exceeds its limit; kHost and kPinned share the host's. Only one thread at a time
+// calls it (whoever passed the gate), without the short lock; anybody may read the counters.
 #pragma once
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "memx/counters.h"
@@ -49,17 +52,17 @@ class Physical {
   std::uint64_t trim(Tier tier, std::uint64_t keep_bytes);
 
   std::uint64_t page_bytes() const { return page_bytes_; }
-  std::uint64_t limit(Tier tier) const { return tier == Tier::kDevice ? device_limit_ : host_limit_; }
-  std::uint64_t held_bytes(Tier tier) const { return held_[static_cast<int>(tier)].bytes.current; }
+  std::uint64_t limit(Tier tier) const { return tier == Tier::kDevice ? device_limit_.load() : host_limit_; }
+  std::uint64_t held_bytes(Tier tier) const { return copy(held_[static_cast<int>(tier)].bytes).current; }
   std::uint64_t cached_bytes(Tier tier) const { return cached_bytes_[static_cast<int>(tier)]; }
   std::uint64_t host_bytes() const { return held_bytes(Tier::kHost) + held_bytes(Tier::kPinned); }
   // Lowering it takes nothing from anybody: cached memory goes, and what is in use stays.
   void set_device_limit(std::uint64_t bytes);
   // What acquire could still provide without anybody giving anything up.
   std::uint64_t room_bytes(Tier tier) const;
-  const Flow& reserved() const { return held_[0].bytes; }     // device memory, in bytes
-  const Flow& segments() const { return held_[0].handles; }  // the same in handles
-  std::uint64_t peak_host_bytes = 0;
+  Flow reserved() const { return copy(held_[0].bytes); }     // device memory, in bytes
+  Flow segments() const { return copy(held_[0].handles); }  // the same in handles
+  std::atomic<std::uint64_t> peak_host_bytes = 0;
   void reset_peaks();
   void reset_totals();
 
@@ -68,13 +71,20 @@ class Physical {
  private:
   CUresult create(Tier tier, unsigned order, Handle& out);
   CUresult release(const Handle& handle);
-  Held& held(Tier tier) { return held_[static_cast<int>(tier)]; }
+  Flow copy(const Flow& flow) const {
+    std::lock_guard<std::mutex> lock(counts_);
+    return flow;
+  }
+  void count(Tier tier, bool created, std::uint64_t bytes);
   bool shrink_host_cache(Tier wanted, std::uint64_t bytes);
 
   Device& device_;
-  std::uint64_t page_bytes_, device_limit_, host_limit_;
+  std::uint64_t page_bytes_;
+  std::atomic<std::uint64_t> device_limit_;
+  std::uint64_t host_limit_;
+  mutable std::mutex counts_;  // of held_
   Held held_[3];
-  std::uint64_t cached_bytes_[3] = {};
+  std::atomic<std::uint64_t> cached_bytes_[3] = {};
   std::vector<Handle> cached_[3][kMaxOrder + 1];
 };
 

@@ -1,12 +1,11 @@
 // The façade over one device's memory: what the bindings and adapters call, from any thread, without the GIL.
 //
-// It checks arguments, takes the lock, keeps the counters of what was asked for, and records the trace. Addresses
+// It checks arguments, takes the locks, keeps the counters of what was asked for, and records the trace. Addresses
 // are device addresses; streams are handles.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -22,6 +21,7 @@ struct Statistics {
   Flow reserved, segments;  // device memory held, in bytes and in handles
   std::uint64_t migrated_in_bytes, migrated_out_bytes;
   std::uint64_t reuse_hits, out_of_memory_errors;
+  std::uint64_t search_probes;  // free blocks looked at
   std::map<std::string, std::uint64_t> driver_calls;
 };
 
@@ -104,7 +104,8 @@ class Resource {
   void close();
 
  private:
-  Lock enter();  // locked; throws after a fork, a close or a sticky error
+  Lock enter();       // locked; throws after a fork, a close or a sticky error
+  Lock enter_gate();  // the same, past the gate
   Lock enter_even_closed();  // locked; throws after a fork, whose lock may be another thread's for ever
   Block* live_block(std::uint64_t address, const char* doing);
   void free_on(std::uint64_t address, const CUstream* stream);
@@ -112,7 +113,8 @@ class Resource {
   void update();
 
   Config config_;
-  std::mutex mutex_;
+  Locks locks_;
+  bool closing_ = false;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Store> store_;
   std::uint64_t first_address_, end_address_;  // of the reservation

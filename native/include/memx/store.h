@@ -4,9 +4,11 @@
 // explicit call. Lazy blocks are backed page by page while in use; idle ones give way, coldest first, to pinned
 // host pages (`swap`) and come back at the same address.
 //
-// Every member is called with the resource's lock held and may let go of it to wait for work or to copy; what it
-// learned before is then looked at again. Mappings being copied are `busy`, those in use are pinned, and neither
-// is moved. Each change either happens whole or leaves blocks, contents and counters as they were.
+// Every member is called with the resource's short lock held. Those that take the Lock may let go of it for the driver,
+// to wait for work or to copy; what they learned before is then looked at again. What changes which page backs what is
+// done past the gate. Mappings being copied or unmapped are `busy`, those in use are pinned, and neither is moved;
+// pages between two mappings are in `transit`. Each change either happens whole or leaves blocks, contents and
+// counters as they were.
 #pragma once
 
 #include <condition_variable>
@@ -19,6 +21,7 @@
 
 #include "memx/address.h"
 #include "memx/driver.h"
+#include "memx/lock.h"
 #include "memx/mapping.h"
 #include "memx/order.h"
 #include "memx/physical.h"
@@ -36,8 +39,6 @@ struct Config {
   std::uint64_t page_bytes = 0;
   bool framework = false;  // the caller keeps its streams and announces its captures: see StreamTable
 };
-
-using Lock = std::unique_lock<std::mutex>;
 
 struct Request {
   std::uint64_t requested = 0;  // bytes, as asked
@@ -57,9 +58,11 @@ struct Operand {
   unsigned mode;
 };
 
+inline Place place_for(Tier tier) { return tier == Tier::kDevice ? Place::kDevice : Place::kHost; }
+
 class Store {
  public:
-  Store(Device& device, const Config& config);
+  Store(Device& device, const Config& config, Locks& locks);
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -71,11 +74,12 @@ class Store {
   // What a stream frees in captures under this tag it may have again in them.
   void make_private(std::uint32_t tag);
   // The tag's memory becomes ordinary, and its graphs are gone.
-  void retire(std::uint32_t tag);
+  void retire(std::uint32_t tag);  // past the gate
 
   // Backs the operands on the device and keeps them there until end_use; all or nothing.
   std::uint64_t begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot);
-  void end_use(std::uint64_t token);
+  void end_use(Lock& lock, std::uint64_t token);
+  void note_use(Block* block, Slot slot);  // until its free
 
   // Explicit moves; each returns the bytes of the block left where they were because others share the page.
   std::uint64_t prefetch(Lock& lock, Block* block, Slot slot);
@@ -94,7 +98,7 @@ class Store {
   void drain(Lock& lock);
   void synchronize_context(Lock& lock);
 
-  bool check(std::string* why);
+  bool check(Lock& lock, std::string* why);
   std::string out_of_memory(const Request& request, CUresult result);
 
   Device& device;
@@ -131,11 +135,12 @@ class Store {
 
   // allocate.cpp
   Block* find_or_grow(Lock& lock, const Request& request, Tier tier, CUresult& result);
-  Block* grow(const Request& request, Tier tier, bool capturing, CUresult& result);
-  bool blocking_points(const Request& request, Tier tier, PointSet& out);
-  bool idle_points(Tier tier, std::uint64_t bytes, PointSet& out);
-  std::uint64_t reclaim_idle(Tier tier, std::uint64_t bytes);
-  bool reclaim(Mapping* mapping);
+  Block* grow(Lock& lock, const Request& request, Tier tier, bool capturing, CUresult& result);
+  bool hold_for(Lock& lock, Block* block, Slot slot);
+  bool blocking_points(Lock& lock, const Request& request, Tier tier, PointSet& out);
+  bool idle_points(Lock& lock, Tier tier, std::uint64_t bytes, PointSet& out);
+  std::uint64_t reclaim_idle(Lock& lock, Tier tier, std::uint64_t bytes);
+  bool reclaimable(const Mapping* mapping);
   void give_up_addresses(std::uint64_t first, std::uint64_t end);
   Block* allocate_lazy(Lock& lock, const Request& request);
 
@@ -157,23 +162,26 @@ class Store {
   void copy(Lock& lock, const std::vector<Copy>& copies);
   CUresult finish_copies();
   void drop_swap(std::uint64_t page);
+  void collect_dropped();
   std::uint64_t live_in_page(std::uint64_t page);
 
   // moves.cpp
   struct Relocation;
   void wait_for_relocations(Lock& lock);
   PageTable::Failure move(Lock& lock, std::uint64_t first_page, Tier to);
-  bool restore(std::uint64_t first, Handle handle);
+  bool restore(Lock& lock, std::uint64_t first, Handle handle);
+  void set_transit(std::uint64_t first, std::uint64_t pages, bool on);
   void wait_for_uses(Lock& lock, std::uint64_t first_page);
   std::vector<std::uint64_t> owned_mappings(Block* block, Tier tier, std::uint64_t& skipped);
   std::vector<Block*> tagged(std::uint32_t tag);
   std::vector<Run> unbacked(std::uint32_t tag);
-  void probe_host();
+  void probe_host(Lock& lock);
 
   bool is_private(std::uint32_t tag) const { return tag < private_.size() && private_[tag]; }
 
   CUstream stream_ = nullptr;  // memx's own, for copies
   std::vector<bool> private_;  // by tag
+  std::vector<std::uint64_t> dropped_;  // pinned pages that hold nobody's contents any more
   std::condition_variable changed_;
   std::unordered_map<std::uint64_t, Use> uses_;
   std::uint64_t next_use_ = 1;

@@ -15,7 +15,18 @@ constexpr int kContextEvents = 12050;  // cuCtxRecordEvent
 #define SYMBOL_OF(name) STRING_OF(name)
 
 // Functions that only newer drivers have and that memx has another way for.
-bool optional(Call call) { return call == Call::cuCtxRecordEvent; }
+bool optional(Call call) {
+  switch (call) {
+    case Call::cuCtxRecordEvent:
+    case Call::cuStreamGetCaptureInfo:
+    case Call::cuUserObjectCreate:
+    case Call::cuUserObjectRelease:
+    case Call::cuGraphRetainUserObject:
+      return true;
+    default:
+      return false;
+  }
+}
 
 DriverTable load() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace memx {
 
@@ -31,10 +32,12 @@ PageTable::PageTable(Device& device, AddressSpace& space, Physical& physical)
 }
 
 PageTable::~PageTable() {
-  unstick();
   for (MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1], &stuck_})
     while (Mapping* mapping = list->front()) {
-      if (!unmap(mapping)) continue;
+      if (unmap_pages(mapping) == CUDA_SUCCESS) {
+        physical_.put(forget(mapping));
+        continue;
+      }
       list->remove(mapping);  // the driver refuses (a dead context): the process gives it back
       delete mapping;
     }
@@ -60,15 +63,19 @@ void PageTable::set_access() {
   grant(physical_.properties(Tier::kHost).location);
 }
 
-PageTable::Failure PageTable::add_peer(int peer) {
+PageTable::Failure PageTable::add_peer(Lock& lock, int peer) {
   if (std::find(peers_.begin(), peers_.end(), peer) != peers_.end()) return {};
   peers_.push_back(peer);
   set_access();
   Failure failure;
   failure.call = Call::cuMemSetAccess;
+  std::vector<const Mapping*> mappings;  // which only those past the gate take away
   for (const MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1]})
-    for (const Mapping* mapping = list->front(); mapping && !failure; mapping = mapping->next)
-      failure.result = allow(mapping->first, mapping->pages(), mapping->handle.tier == Tier::kHost);
+    for (const Mapping* mapping = list->front(); mapping; mapping = mapping->next) mappings.push_back(mapping);
+  lock.drive([&] {
+    for (const Mapping* mapping : mappings)
+      if (!failure) failure.result = allow(mapping->first, mapping->pages(), mapping->handle.tier == Tier::kHost);
+  });
   if (failure) {  // what was granted already is more than needed, and does no harm
     peers_.pop_back();
     set_access();
@@ -80,7 +87,7 @@ CUresult PageTable::unmap_pages(const Mapping* mapping) {
   return MEMX_CALL(device_, cuMemUnmap, address(mapping->first), std::size_t(bytes(mapping)));
 }
 
-PageTable::Failure PageTable::map(std::uint64_t first, std::vector<Handle>& handles) {
+PageTable::Failure PageTable::map(Lock& lock, std::uint64_t first, std::vector<Handle>& handles) {
   std::vector<std::unique_ptr<Mapping>> made;
   made.reserve(handles.size());
   for (std::uint64_t i = 0, page = first; i < handles.size(); ++i) {
@@ -91,21 +98,26 @@ PageTable::Failure PageTable::map(std::uint64_t first, std::vector<Handle>& hand
   }
   Failure failure;
   std::size_t mapped = 0;
-  for (; mapped < made.size() && !failure; ++mapped) {
-    const Mapping& mapping = *made[mapped];
-    failure.result = MEMX_CALL(device_, cuMemMap, address(mapping.first), std::size_t(bytes(&mapping)), std::size_t(0),
-                               CUmemGenericAllocationHandle(mapping.handle.value), 0ull);
-    if (failure) break;
-  }
-  if (!failure) {
-    failure.call = Call::cuMemSetAccess;
-    const bool host = !handles.empty() && handles.front().tier == Tier::kHost;
-    failure.result = allow(first, made.empty() ? 0 : made.back()->end() - first, host);
-  }
+  std::vector<bool> undone;
+  lock.drive([&] {
+    for (; mapped < made.size(); ++mapped) {
+      const Mapping& mapping = *made[mapped];
+      failure.result = MEMX_CALL(device_, cuMemMap, address(mapping.first), std::size_t(bytes(&mapping)), std::size_t(0),
+                                 CUmemGenericAllocationHandle(mapping.handle.value), 0ull);
+      if (failure) break;
+    }
+    if (!failure) {
+      failure.call = Call::cuMemSetAccess;
+      const bool host = !handles.empty() && handles.front().tier == Tier::kHost;
+      failure.result = allow(first, made.empty() ? 0 : made.back()->end() - first, host);
+    }
+    if (failure)
+      for (std::size_t i = 0; i < mapped; ++i) undone.push_back(unmap_pages(made[i].get()) == CUDA_SUCCESS);
+  });
   if (failure) {
     std::vector<Handle> unused(handles.begin() + static_cast<std::ptrdiff_t>(mapped), handles.end());
     for (std::size_t i = 0; i < mapped; ++i) {
-      if (unmap_pages(made[i].get()) == CUDA_SUCCESS) {
+      if (undone[i]) {
         unused.push_back(made[i]->handle);
         continue;
       }
@@ -129,16 +141,39 @@ PageTable::Failure PageTable::map(std::uint64_t first, std::vector<Handle>& hand
   return failure;
 }
 
-PageTable::Failure PageTable::unmap(Mapping* mapping) {
+PageTable::Failure PageTable::unmap(Lock& lock, Mapping* mapping) {
   Handle handle;
-  Failure failure = detach(mapping, handle);
+  Failure failure = detach(lock, mapping, handle);
   if (!failure) physical_.put(handle);
   return failure;
 }
 
-PageTable::Failure PageTable::detach(Mapping* mapping, Handle& out) {
-  Failure failure{unmap_pages(mapping), Call::cuMemUnmap};
-  if (failure) return failure;
+void PageTable::unmap(Lock& lock, std::vector<Mapping*>& mappings) {
+  for (Mapping* mapping : mappings) mapping->busy = true;
+  std::vector<bool> unmapped;
+  lock.drive([&] {
+    for (const Mapping* mapping : mappings) unmapped.push_back(unmap_pages(mapping) == CUDA_SUCCESS);
+  });
+  std::vector<Mapping*> left;
+  for (std::size_t i = 0; i < mappings.size(); ++i) {
+    mappings[i]->busy = false;
+    if (unmapped[i])
+      physical_.put(forget(mappings[i]));
+    else
+      left.push_back(mappings[i]);
+  }
+  mappings.swap(left);
+}
+
+PageTable::Failure PageTable::detach(Lock& lock, Mapping* mapping, Handle& out) {
+  const bool busy = std::exchange(mapping->busy, true);
+  Failure failure{lock.drive([&] { return unmap_pages(mapping); }), Call::cuMemUnmap};
+  mapping->busy = busy;
+  if (!failure) out = forget(mapping);
+  return failure;
+}
+
+Handle PageTable::forget(Mapping* mapping) {
   if (mapping->stuck) {
     stuck_.remove(mapping);
   } else {
@@ -146,9 +181,9 @@ PageTable::Failure PageTable::detach(Mapping* mapping, Handle& out) {
     mapped_bytes_[static_cast<int>(mapping->handle.tier)] -= bytes(mapping);
   }
   for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) pages_[page].mapping = nullptr;
-  out = mapping->handle;
+  const Handle handle = mapping->handle;
   delete mapping;
-  return failure;
+  return handle;
 }
 
 void PageTable::strand(Mapping* mapping) {
@@ -166,12 +201,10 @@ std::uint64_t PageTable::stuck_bytes(Tier tier) const {
   return total;
 }
 
-bool PageTable::unstick() {
-  for (Mapping* mapping = stuck_.front(); mapping;) {
-    Mapping* next = mapping->next;
-    unmap(mapping);
-    mapping = next;
-  }
+bool PageTable::unstick(Lock& lock) {
+  std::vector<Mapping*> stuck;
+  for (Mapping* mapping = stuck_.front(); mapping; mapping = mapping->next) stuck.push_back(mapping);
+  if (!stuck.empty()) unmap(lock, stuck);
   return stuck_.empty();
 }
 

@@ -42,9 +42,8 @@ CUresult Physical::create(Tier tier, unsigned order, Handle& out) {
   out.order = static_cast<std::uint8_t>(order);
   out.tier = tier;
   out.fresh = true;
-  held(tier).bytes.add(bytes);
-  held(tier).handles.add(1);
-  peak_host_bytes = std::max(peak_host_bytes, host_bytes());
+  count(tier, true, bytes);
+  peak_host_bytes = std::max(peak_host_bytes.load(), host_bytes());
   return CUDA_SUCCESS;
 }
 
@@ -56,19 +55,32 @@ CUresult Physical::release(const Handle& handle) {
   } else {
     result = MEMX_CALL(device_, cuMemRelease, handle.value);
   }
-  if (result == CUDA_SUCCESS) {
-    held(handle.tier).bytes.remove(page_bytes_ << handle.order);
-    held(handle.tier).handles.remove(1);
-  }
+  if (result == CUDA_SUCCESS) count(handle.tier, false, page_bytes_ << handle.order);
   return result;
 }
 
+void Physical::count(Tier tier, bool created, std::uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(counts_);
+  Held& held = held_[static_cast<int>(tier)];
+  if (created) {
+    held.bytes.add(bytes);
+    held.handles.add(1);
+  } else {
+    held.bytes.remove(bytes);
+    held.handles.remove(1);
+  }
+}
+
 void Physical::reset_peaks() {
-  for (Held& held : held_) held.bytes.reset_peak(), held.handles.reset_peak();
+  {
+    std::lock_guard<std::mutex> lock(counts_);
+    for (Held& held : held_) held.bytes.reset_peak(), held.handles.reset_peak();
+  }
   peak_host_bytes = host_bytes();
 }
 
 void Physical::reset_totals() {
+  std::lock_guard<std::mutex> lock(counts_);
   for (Held& held : held_) held.bytes.reset_totals(), held.handles.reset_totals();
 }
 

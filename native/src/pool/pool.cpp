@@ -1,26 +1,18 @@
 #include "memx/pool.h"
 
 #include <algorithm>
-#include <string>
-
-#include "tlsf_find.h"
 
 namespace memx {
 namespace {
 
 constexpr unsigned kReadyProbes = 16;
-constexpr unsigned kOrderedProbes = 64;
+constexpr unsigned kOrderedProbes = 64;  // of one list
+constexpr unsigned kStepsInLine = 64;
 
 }  // namespace
 
 Pool::Pool(StreamTable& order, std::uint64_t base, std::uint64_t reservation_bytes)
-    : order_(order), base_(base), starts_(reservation_bytes / kGranularity), granules_(reservation_bytes / kGranularity) {
-  std::uint64_t words = granules_;
-  for (auto& level : bits_) {
-    words = (words + 63) / 64;
-    level = std::make_unique<SparseArray<std::uint64_t>>(words);
-  }
-}
+    : order_(order), base_(base), index_(reservation_bytes) {}
 
 Pool::~Pool() = default;
 
@@ -29,6 +21,7 @@ std::uint64_t Pool::aligned_start(const Block* block, std::uint64_t align) const
 }
 
 bool Pool::fits(const Block* block, std::uint64_t bytes, std::uint64_t align) const {
+  if (align <= kGranularity) return block->bytes >= bytes;
   return aligned_start(block, align) + bytes <= block->end();
 }
 
@@ -38,93 +31,96 @@ Pool::Lists& Pool::lists(KeyId key) {
 }
 
 Block* Pool::make(std::uint64_t begin, std::uint64_t bytes) {
-  Block* block;
-  if (unused_.empty()) {
-    block = &slab_.emplace_back();
-  } else {
-    block = unused_.back();
-    unused_.pop_back();
+  if (!unused_) {
+    slab_.push_back(std::make_unique<Block[]>(kChunk));
+    for (std::size_t i = kChunk; i-- > 0;) {
+      Block* block = &slab_.back()[i];
+      block->list_next = unused_;
+      unused_ = block;
+    }
   }
+  Block* block = unused_;
+  unused_ = block->list_next;
+  block->list_next = nullptr;
   block->begin = begin;
   block->bytes = bytes;
-  index(block);
+  index_.insert(block);
   return block;
 }
 
 void Pool::drop(Block* block) {
-  unindex(block->begin);
+  index_.remove(block);
   if (block->prev) block->prev->next = nullptr;
   if (block->next) block->next->prev = nullptr;
   *block = Block();
-  unused_.push_back(block);
-}
-
-void Pool::index(Block* block) {
-  std::uint64_t granule = block->begin / kGranularity;
-  starts_[granule] = block;
-  for (auto& level : bits_) {
-    std::uint64_t& word = (*level)[granule / 64];
-    bool had = word != 0;
-    word |= 1ull << (granule % 64);
-    if (had) break;
-    granule /= 64;
-  }
-}
-
-void Pool::unindex(std::uint64_t begin) {
-  std::uint64_t granule = begin / kGranularity;
-  starts_[granule] = nullptr;
-  for (auto& level : bits_) {
-    std::uint64_t& word = (*level)[granule / 64];
-    word &= ~(1ull << (granule % 64));
-    if (word) break;
-    granule /= 64;
-  }
-}
-
-Block* Pool::starting_at(std::uint64_t offset) {
-  if (offset % kGranularity || offset / kGranularity >= granules_) return nullptr;
-  return starts_[offset / kGranularity];
-}
-
-Block* Pool::at(std::uint64_t offset) {
-  std::uint64_t granule = offset / kGranularity;
-  if (granule >= granules_) return nullptr;
-  // Up until a word has a start at or before the granule, then down along the last one.
-  std::uint64_t index = granule;
-  for (int level = 0; level < kLevels; ++level) {
-    std::uint64_t bit = index % 64;
-    std::uint64_t mask = level == 0 ? (bit == 63 ? ~0ull : (1ull << (bit + 1)) - 1) : (1ull << bit) - 1;
-    std::uint64_t word = (*bits_[level])[index / 64] & mask;
-    index /= 64;
-    if (!word) continue;
-    index = index * 64 + 63 - static_cast<std::uint64_t>(std::countl_zero(word));
-    for (int down = level - 1; down >= 0; --down)
-      index = index * 64 + 63 - static_cast<std::uint64_t>(std::countl_zero((*bits_[down])[index]));
-    Block* block = starts_[index];
-    return block && offset < block->end() ? block : nullptr;
-  }
-  return nullptr;
+  block->list_next = unused_;
+  unused_ = block;
 }
 
 std::uint32_t Pool::list_of(const PointSet& points) const {
   if (points.empty()) return kClean;
   if (points.size() > 1 || points[0].slot == StreamTable::kContext || points[0].slot == StreamTable::kGraph) return kMixed;
-  return kFirstStream + points[0].slot;
+  return kFirstStream + static_cast<Slot>(points[0].slot);
 }
 
-void Pool::enlist(Block* block) {
+void Pool::classify(Block* block) {
   block->list = list_of(block->points);
-  auto& by_points = lists(block->key).by_points;
-  if (block->list >= by_points.size()) by_points.resize(block->list + 1);
-  if (!by_points[block->list]) by_points[block->list] = std::make_unique<SizeClasses>();
-  by_points[block->list]->insert(block);
+  Lists& lists = this->lists(block->key);
+  if (block->list >= lists.by_points.size()) {
+    lists.by_points.resize(block->list + 1);
+    lists.used.resize(block->list / 64 + 1);
+  }
+  auto& classes = lists.by_points[block->list];
+  if (!classes) classes = std::make_unique<SizeClasses>();
+  classes->insert(block);
+  lists.used[block->list / 64] |= 1ull << (block->list % 64);
   if (block->list == kMixed) pending_bytes_ += block->bytes;
 }
 
-void Pool::delist(Block* block) {
-  lists_[block->key].by_points[block->list]->remove(block);
+void Pool::declassify(Block* block) {
+  Lists& lists = lists_[block->key];
+  SizeClasses& classes = *lists.by_points[block->list];
+  classes.remove(block);
+  if (classes.empty()) lists.used[block->list / 64] &= ~(1ull << (block->list % 64));
   if (block->list == kMixed) pending_bytes_ -= block->bytes;
+}
+
+void Pool::join_line(Block* block) {
+  const Point point = block->points[0];
+  if (point.slot >= lines_.size()) lines_.resize(point.slot + 1);
+  Line& line = lines_[point.slot];
+  Block* before = line.back;
+  for (unsigned step = 0; before && before->points[0].number > point.number && step < kStepsInLine; ++step) before = before->older;
+  block->older = before;
+  block->newer = before ? before->newer : line.front;
+  (block->older ? block->older->newer : line.front) = block;
+  (block->newer ? block->newer->older : line.back) = block;
+}
+
+void Pool::leave_line(Block* block) {
+  Line& line = lines_[block->points[0].slot];
+  (block->older ? block->older->newer : line.front) = block->newer;
+  (block->newer ? block->newer->older : line.back) = block->older;
+  block->older = block->newer = nullptr;
+}
+
+void Pool::take_place_in_line(Block* block, Block* successor) {
+  Line& line = lines_[block->points[0].slot];
+  successor->older = block->older;
+  successor->newer = block->newer;
+  (block->older ? block->older->newer : line.front) = successor;
+  (block->newer ? block->newer->older : line.back) = successor;
+  block->older = block->newer = nullptr;
+}
+
+void Pool::enlist(Block* block) {
+  classify(block);
+  if (block->list != kClean) join_line(block);
+}
+
+void Pool::delist(Block* block) {
+  declassify(block);
+  if (block->list != kClean) leave_line(block);
 }
 
 void Pool::link_neighbours(Block* block) {
@@ -148,7 +144,7 @@ Block* Pool::absorb_next(Block* block) {
 Block* Pool::coalesce(Block* block) {
   auto mergeable = [&](Block* other) {
     if (!other || other->live || other->held || other->key != block->key) return false;
-    std::uint32_t mine = list_of(block->points);
+    const std::uint32_t mine = list_of(block->points);
     return mine == other->list || mine == kClean || other->list == kClean;
   };
   for (;;) {
@@ -180,40 +176,58 @@ Block* Pool::split(Block* block, std::uint64_t at) {
 
 Block* Pool::find(KeyId key, std::uint64_t bytes, std::uint64_t align, Slot slot, Scan scan, Slot graph) {
   if (key >= lists_.size()) return nullptr;
-  auto& by_points = lists_[key].by_points;
-  auto search = [&](std::uint32_t list, unsigned probes, bool check_order) -> Block* {
-    if (list >= by_points.size() || !by_points[list] || by_points[list]->empty()) return nullptr;
-    return by_points[list]->find(bytes, probes, [&](Block* block) {
+  const Lists& lists = lists_[key];
+  auto search = [&](std::uint32_t list, unsigned limit, bool check_order) -> Block* {
+    if (list >= lists.by_points.size() || !lists.by_points[list] || lists.by_points[list]->empty()) return nullptr;
+    unsigned left = limit;
+    Block* found = lists.by_points[list]->find(bytes, left, [&](Block* block) {
       return fits(block, bytes, align) && (!check_order || order_.usable(block->points, slot, graph));
     });
+    probes += limit - left;
+    return found;
   };
   const std::uint32_t own = kFirstStream + slot;
   Block* best = slot == StreamTable::kContext ? nullptr : search(own, kReadyProbes, false);
-  Block* clean = search(kClean, kReadyProbes, false);
-  if (clean && (!best || clean->bytes < best->bytes)) best = clean;
-  Block* captured = graph == StreamTable::kNone ? nullptr : search(kFirstStream + graph, kReadyProbes, false);
-  if (captured && (!best || captured->bytes < best->bytes)) best = captured;
-  if (best || scan == Scan::kReady) return best;
-  for (std::uint32_t list = kMixed; list < by_points.size(); ++list) {
-    if (list == own) continue;
-    Block* block = search(list, kOrderedProbes, scan == Scan::kOrdered);
+  auto improve = [&](Block* block) {
     if (block && (!best || block->bytes < best->bytes)) best = block;
-  }
+  };
+  if (!best || best->bytes > bytes) improve(search(kClean, kReadyProbes, false));
+  if (graph != StreamTable::kNone) improve(search(kFirstStream + graph, kReadyProbes, false));
+  if (best || scan == Scan::kReady) return best;
+  for (std::size_t word = 0; word < lists.used.size(); ++word)
+    for (std::uint64_t bits = lists.used[word]; bits; bits &= bits - 1) {
+      const auto list = static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+      if (list != own && list != kClean) improve(search(list, kOrderedProbes, scan == Scan::kOrdered));
+    }
   return best;
 }
 
 Block* Pool::take(Block* block, std::uint64_t bytes, std::uint64_t align, Slot slot, std::uint64_t requested) {
-  if (!block->held) delist(block);
+  const bool listed = !block->held;
+  if (listed) declassify(block);
+  bool in_line = listed && block->list != kClean;
   block->held = false;
-  std::uint64_t start = aligned_start(block, align);
+  const std::uint64_t start = align <= kGranularity ? block->begin : aligned_start(block, align);
   if (start > block->begin) {
+    if (in_line) leave_line(block);
+    in_line = false;
     Block* upper = split(block, start);
     upper->live = true;
     coalesce(block);
     block = upper;
   }
   block->live = true;
-  if (block->bytes > bytes) coalesce(split(block, block->begin + bytes));
+  if (block->bytes > bytes) {
+    Block* rest = split(block, block->begin + bytes);
+    if (in_line) {  // the same points and, but for this block, the same neighbours
+      take_place_in_line(block, rest);
+      classify(rest);
+    } else {
+      coalesce(rest);
+    }
+  } else if (in_line) {
+    leave_line(block);
+  }
   block->requested = requested;
   block->slot = slot;
   order_.prune(block->points, slot);
@@ -221,16 +235,16 @@ Block* Pool::take(Block* block, std::uint64_t bytes, std::uint64_t align, Slot s
 }
 
 Block* Pool::release(Block* block, PointSet points) {
-  block->live = block->moved = block->lost = false;
-  block->used_on.clear();
+  block->live = block->moved = block->lost = block->leaving = false;
+  block->used_on.reset();
   block->pins = 0;
   block->points = std::move(points);
   return coalesce(block);
 }
 
 void Pool::release_pieces(Block* block, PointSet points, const std::vector<Piece>& pieces) {
-  block->live = block->moved = block->lost = false;
-  block->used_on.clear();
+  block->live = block->moved = block->lost = block->leaving = false;
+  block->used_on.reset();
   block->pins = 0;
   block->points = std::move(points);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -252,8 +266,15 @@ Block* Pool::add_range(std::uint64_t begin, std::uint64_t bytes, KeyId key) {
   return block;
 }
 
+void Pool::put_back(std::uint64_t begin, std::uint64_t bytes, KeyId key) {
+  Block* block = make(begin, bytes);
+  block->key = key;
+  link_neighbours(block);
+  coalesce(block);
+}
+
 Block* Pool::tail(KeyId key, Slot slot, Slot graph) {
-  std::uint64_t end = top(key);
+  const std::uint64_t end = top(key);
   Block* block = end ? at(end - 1) : nullptr;
   if (!block || block->live || block->held || block->key != key || block->end() != end) return nullptr;
   return order_.usable(block->points, slot, graph) ? block : nullptr;
@@ -268,7 +289,7 @@ void Pool::hold(Block* block) {
 
 void Pool::unhold(Block* block) {
   block->held = false;
-  enlist(block);
+  coalesce(block);  // a neighbour may have been freed meanwhile
 }
 
 void Pool::extend(Block* block, std::uint64_t bytes) {
@@ -332,15 +353,15 @@ void Pool::change_place(std::uint64_t begin, std::uint64_t end, Place place) {
 void Pool::retire(std::uint32_t tag, Point over) {
   for (Place place : {Place::kDevice, Place::kHost, Place::kUnbacked, Place::kLazy})
     if (key_of(tag, place) < lists_.size()) lists_[key_of(tag, place)].top = 0;
-  for (Block& block : slab_) {
-    if (!block.bytes || tag_of(block.key) != tag) continue;
+  for_each([&](Block& block) {
+    if (tag_of(block.key) != tag) return;
     if (!block.live) delist(&block);
     block.key = key_of(0, place_of(block.key));
     const std::size_t before = block.points.size();
     block.points.remove_if([&](const Point& point) { return order_.is_graph(point.slot); });
     if (block.points.size() < before) block.points.add(over);
     if (!block.live) coalesce(&block);
-  }
+  });
 }
 
 std::uint64_t Pool::live_bytes_in(std::uint64_t begin, std::uint64_t end) {
@@ -351,49 +372,68 @@ std::uint64_t Pool::live_bytes_in(std::uint64_t begin, std::uint64_t end) {
 }
 
 void Pool::tidy() {
-  for (Block& block : slab_) {
-    if (!block.bytes || block.live || block.held || block.list == kClean) continue;
-    PointSet points = block.points;
-    order_.prune_complete(points);
-    if (points.size() == block.points.size()) continue;
-    delist(&block);
-    coalesce(&block);
+  order_.take_news(news_);
+  for (Slot slot : news_) {
+    if (slot >= lines_.size()) continue;
+    while (Block* block = lines_[slot].front) {
+      if (!order_.complete(block->points[0])) break;
+      delist(block);
+      coalesce(block);
+    }
   }
-}
-
-std::uint64_t Pool::largest_free(KeyId key) {
-  std::uint64_t largest = 0;
-  for (Block& block : slab_)
-    if (block.bytes && !block.live && block.key == key) largest = std::max(largest, block.bytes);
-  return largest;
 }
 
 bool Pool::check(std::string* why) {
   std::uint64_t pending = 0;
-  for (Block& block : slab_) {
-    if (!block.bytes) continue;
+  bool ok = true;
+  for_each([&](Block& block) {
     auto bad = [&](const char* what) {
-      *why = std::string(what) + " at offset " + std::to_string(block.begin);
-      return false;
+      if (ok) *why = std::string(what) + " at offset " + std::to_string(block.begin);
+      ok = false;
     };
-    if (at(block.begin) != &block || at(block.end() - 1) != &block) return bad("the index misses a block");
-    if (block.next && (block.next->prev != &block || block.next->begin != block.end())) return bad("a broken neighbour link");
-    if (block.begin % kGranularity || block.bytes % kGranularity) return bad("an unaligned block");
+    if (at(block.begin) != &block || at(block.end() - 1) != &block || starting_at(block.begin) != &block)
+      bad("the index misses a block");
+    if (block.next && (block.next->prev != &block || block.next->begin != block.end())) bad("a broken neighbour link");
+    if (block.begin % kGranularity || block.bytes % kGranularity) bad("an unaligned block");
     if (block.live) {
-      if (block.requested > block.bytes) return bad("a block smaller than was asked");
-      continue;
+      if (block.requested > block.bytes) bad("a block smaller than was asked");
+      if (block.older || block.newer) bad("a live block in a line");
+      return;
     }
-    if (block.held) return bad("a block left held");
-    if (block.list != list_of(block.points)) return bad("a free block in the wrong list");
+    if (block.held) bad("a block left held");
+    if (block.used_on) bad("a free block in use on a stream");
+    if (block.list != list_of(block.points)) bad("a free block in the wrong list");
     if (block.list == kMixed) pending += block.bytes;
     if (block.next && !block.next->live && block.next->key == block.key && block.next->list == block.list)
-      return bad("two free neighbours that are not coalesced");
-  }
-  if (pending != pending_bytes_) {
+      bad("two free neighbours that are not coalesced");
+  });
+  if (ok && pending != pending_bytes_) {
     *why = "pending bytes are miscounted";
-    return false;
+    ok = false;
   }
-  return true;
+  return ok && check_lines(why);
+}
+
+// Every block with points is in the line of its first, and nothing else is in any.
+bool Pool::check_lines(std::string* why) {
+  std::size_t waiting = 0, in_line = 0;
+  for_each([&](const Block& block) { waiting += !block.live && !block.points.empty(); });
+  for (Slot slot = 0; slot < lines_.size(); ++slot) {
+    const Block* last = nullptr;
+    for (const Block* block = lines_[slot].front; block; last = block, block = block->newer) {
+      if (block->older != last || block->live || block->points.empty() || block->points[0].slot != slot || in_line > waiting) {
+        *why = "a broken line of waiting blocks";
+        return false;
+      }
+      ++in_line;
+    }
+    if (lines_[slot].back != last) {
+      *why = "a line of waiting blocks without its end";
+      return false;
+    }
+  }
+  if (waiting != in_line) *why = "a waiting block that is in no line";
+  return waiting == in_line;
 }
 
 }  // namespace memx

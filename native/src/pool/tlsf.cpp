@@ -1,11 +1,9 @@
 #include "memx/tlsf.h"
 
-#include "memx/pool.h"
-
 namespace memx {
 
 void SizeClasses::insert(Block* block) {
-  Class c = class_of(block->bytes);
+  const Class c = class_of(block->bytes);
   Block*& head = heads_[c.first][c.second];
   block->list_prev = nullptr;
   block->list_next = head;
@@ -16,7 +14,7 @@ void SizeClasses::insert(Block* block) {
 }
 
 void SizeClasses::remove(Block* block) {
-  Class c = class_of(block->bytes);
+  const Class c = class_of(block->bytes);
   if (block->list_prev)
     block->list_prev->list_next = block->list_next;
   else

@@ -51,7 +51,7 @@ Config checked(Config config) {
 Resource::Resource(const Config& config)
     : config_(checked(config)),
       device_(std::make_unique<Device>(config_.device)),
-      store_(std::make_unique<Store>(*device_, config_)),
+      store_(std::make_unique<Store>(*device_, config_, locks_)),
       first_address_(store_->space.base()),
       end_address_(first_address_ + store_->space.pages() * config_.page_bytes),
       generation_(current_generation()) {}
@@ -67,8 +67,12 @@ Resource::~Resource() {
 
 void Resource::close() {
   if (forked()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  store_.reset();
+  Lock lock(locks_);
+  if (!store_ || closing_) return;
+  closing_ = true;  // from here on only those are inside who were before
+  lock.wait_for_others();
+  std::unique_ptr<Store> store = std::move(store_);
+  lock.drive([&] { store.reset(); });
   for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.remove(flow.current); });
   active_.current = 0;
 }
@@ -80,12 +84,18 @@ Lock Resource::enter_even_closed() {
     throw Error(ErrorKind::kInvalidState,
                 "this memx resource was initialised before fork: a CUDA context does not survive it. Create the "
                 "resource in the child, or start the child with the 'spawn' method");
-  return Lock(mutex_);
+  return Lock(locks_);
+}
+
+Lock Resource::enter_gate() {
+  Lock lock = enter();
+  lock.pass_gate();
+  return lock;
 }
 
 Lock Resource::enter() {
   Lock lock = enter_even_closed();
-  if (!store_) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
+  if (!store_ || closing_) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
   if (CUresult sticky = device_->sticky())
     throw Error(ErrorKind::kDriver,
                 "an earlier " + device_->error_name(sticky) + " has made the device's context unusable in this process: restart it",
@@ -98,7 +108,7 @@ void Resource::update() { active_.set(all_.allocated.current + store_->pool.pend
 Block* Resource::live_block(std::uint64_t address, const char* doing) {
   const std::uint64_t base = store_->space.base();
   Block* block = address < base ? nullptr : store_->pool.starting_at(address - base);
-  if (block && block->live) return block;
+  if (block && block->live && !block->leaving) return block;
   char text[200];
   std::snprintf(text, sizeof text, "cannot %s 0x%llx: not a live buffer of this resource (freed before, or another's)", doing,
                 static_cast<unsigned long long>(address));
@@ -120,7 +130,7 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   request.requested = bytes;
   request.bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
   request.align = std::max(align, kGranularity);
-  request.slot = store_->order.slot_of(stream);
+  request.slot = store_->order.slot_of(lock, stream);
   request.host_ok = host_ok;
   request.tag = tag;
   Block* block;
@@ -146,24 +156,28 @@ void Resource::free(std::uint64_t address, CUstream stream) { free_on(address, &
 
 void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   if (address == 0 || forked()) return;
-  Lock lock(mutex_);
-  if (!store_) return;  // closed: gone already
+  Lock lock(locks_);
+  if (!store_ || closing_) return;  // gone already
   Block* block = live_block(address, "free");
   StreamTable& order = store_->order;
+  block->leaving = true;  // nobody else's from here on
   Slot freed_on = block->slot;
   if (stream) {
     try {
-      freed_on = order.slot_of(*stream);
+      freed_on = order.slot_of(lock, *stream);
     } catch (const Error&) {  // a stream that is gone: all work of the context stands for it
       freed_on = StreamTable::kContext;
     }
   }
   PointSet points = block->points;
   order.prune_complete(points);
-  points.add(order.now(block->slot));
-  if (freed_on != block->slot) points.add(order.now(freed_on));
-  for (Slot slot : block->used_on)
-    if (slot != freed_on) points.add(order.now(slot));
+  points.add(order.now(lock, block->slot));
+  if (freed_on != block->slot) points.add(order.now(lock, freed_on));
+  if (block->used_on) {
+    const auto used_on = *block->used_on;
+    for (Slot slot : used_on)
+      if (slot != freed_on) points.add(order.now(lock, slot));
+  }
   all_.remove(block->requested, block->bytes);
   demand(block->requested).remove(block->requested, block->bytes);
   log_.add({TraceEvent::kFree, address, block->requested,
@@ -175,23 +189,22 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
 void Resource::record_stream(std::uint64_t address, CUstream stream) {
   Lock lock = enter();
   if (address == 0) return;
+  const Slot slot = store_->order.slot_of(lock, stream);
   Block* block = live_block(address, "record a stream for");
-  const Slot slot = store_->order.slot_of(stream);
-  auto& used = block->used_on;
-  if (slot != block->slot && std::find(used.begin(), used.end(), slot) == used.end()) used.push_back(slot);
+  store_->note_use(block, slot);
   log_.add({TraceEvent::kRecordStream, address, block->requested, reinterpret_cast<std::uint64_t>(stream), 0});
 }
 
 void Resource::note_wait(CUstream stream, CUstream on) {
   Lock lock = enter();
-  const Slot later = store_->order.slot_of(stream), earlier = store_->order.slot_of(on);
+  const Slot later = store_->order.slot_of(lock, stream), earlier = store_->order.slot_of(lock, on);
   store_->order.note_wait(later, earlier);
   log_.add({TraceEvent::kWait, 0, 0, reinterpret_cast<std::uint64_t>(stream), reinterpret_cast<std::uint64_t>(on)});
 }
 
 void Resource::exclude_stream(CUstream stream) {
   Lock lock = enter();
-  store_->order.exclude(store_->order.slot_of(stream));
+  store_->order.exclude(store_->order.slot_of(lock, stream));
 }
 
 void Resource::announce_capture(bool begin) {
@@ -205,14 +218,14 @@ void Resource::private_tag(std::uint32_t tag) {
 }
 
 void Resource::retire_tag(std::uint32_t tag) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   store_->retire(tag);
   update();
 }
 
 std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream) {
   Lock lock = enter();
-  const Slot slot = store_->order.slot_of(stream);
+  const Slot slot = store_->order.slot_of(lock, stream);
   std::vector<Operand> operands;
   operands.reserve(uses.size());
   for (const Use& use : uses) {
@@ -228,18 +241,19 @@ std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream)
 
 void Resource::end_use(std::uint64_t token) {
   if (forked()) return;
-  Lock lock(mutex_);
-  if (store_) store_->end_use(token);
+  Lock lock(locks_);
+  if (store_ && !closing_) store_->end_use(lock, token);
 }
 
 std::uint64_t Resource::prefetch(std::uint64_t address, CUstream stream) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   if (address == 0) return 0;
-  return store_->prefetch(lock, live_block(address, "prefetch"), store_->order.slot_of(stream));
+  const Slot slot = store_->order.slot_of(lock, stream);
+  return store_->prefetch(lock, live_block(address, "prefetch"), slot);
 }
 
 std::uint64_t Resource::evict(std::uint64_t address) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   return address ? store_->evict(lock, live_block(address, "evict")) : 0;
 }
 
@@ -254,7 +268,7 @@ void Resource::unpin(std::uint64_t address) {
 }
 
 void Resource::rebalance() {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   store_->rebalance(lock);
 }
 
@@ -271,24 +285,24 @@ std::string Resource::tag_name(std::uint32_t tag) {
 }
 
 void Resource::pause(std::uint32_t tag, bool keep) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   store_->pause(lock, tag, keep);
 }
 
 void Resource::resume(std::uint32_t tag) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   store_->resume(lock, tag);
 }
 
 std::uint64_t Resource::trim(std::uint64_t keep_bytes) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   const std::uint64_t released = store_->trim(lock, keep_bytes);
   update();
   return released;
 }
 
 void Resource::read(std::uint64_t address, std::uint64_t offset, void* into, std::uint64_t bytes) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   if (address == 0 || bytes == 0) return;
   Block* block = live_block(address, "read");
   if (offset > block->requested || bytes > block->requested - offset)
@@ -335,7 +349,7 @@ std::uint64_t Resource::device_limit() {
 }
 
 void Resource::set_device_limit(std::uint64_t bytes) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   if (bytes < config_.page_bytes)
     throw Error(ErrorKind::kInvalidValue,
                 "device_limit " + std::to_string(bytes) + " is smaller than one page of " + std::to_string(config_.page_bytes));
@@ -344,13 +358,13 @@ void Resource::set_device_limit(std::uint64_t bytes) {
   if (const std::uint64_t left = store_->physical.held_bytes(Tier::kDevice); left > bytes)
     throw Error(ErrorKind::kInvalidState, "cannot lower the device limit to " + format_bytes(bytes) + ": " + format_bytes(left) +
                                               " are in use; free or evict buffers first");
-  store_->physical.set_device_limit(bytes);
+  lock.drive([&] { store_->physical.set_device_limit(bytes); });
 }
 
 void Resource::enable_peer(int device) {
-  Lock lock = enter();
+  Lock lock = enter_gate();
   if (device == config_.device) return;
-  if (PageTable::Failure failure = store_->table.add_peer(device))
+  if (PageTable::Failure failure = store_->table.add_peer(lock, device))
     device_->raise(failure.result, failure.call, "giving device " + std::to_string(device) + " access");
 }
 
@@ -379,6 +393,7 @@ Statistics Resource::statistics() {
   out.migrated_in_bytes = store_->migrated_in_bytes;
   out.migrated_out_bytes = store_->migrated_out_bytes;
   out.reuse_hits = store_->reuse_hits;
+  out.search_probes = store_->pool.probes;
   return out;
 }
 
@@ -426,9 +441,10 @@ FreeBlocks Resource::free_blocks() {
 
 void Resource::check() {
   Lock lock = enter_even_closed();
+  lock.pass_gate();
   if (!store_) return;
   std::string why;
-  bool ok = store_->check(&why);
+  bool ok = store_->check(lock, &why);
   std::uint64_t allocated = 0, requested = 0;
   store_->pool.for_each([&](const Block& block) {
     if (!block.live) return;

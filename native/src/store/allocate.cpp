@@ -11,23 +11,22 @@ std::uint64_t pages_for(std::uint64_t bytes, std::uint64_t page_bytes) { return 
 // What a fresh range must have so that an aligned block fits in it wherever it starts.
 std::uint64_t spacious(const Request& request) { return request.bytes + (request.align - kGranularity); }
 
-Place place_for(Tier tier) { return tier == Tier::kDevice ? Place::kDevice : Place::kHost; }
-
 }  // namespace
 
 Block* Store::allocate(Lock& lock, const Request& asked) {
   if (config.lazy) return allocate_lazy(lock, asked);
-  wait_for_relocations(lock);
   Request request = asked;
   if (is_private(request.tag) && order.may_capture()) {
-    const Slot target = order.target(request.slot);
+    const Slot target = order.target(lock, request.slot);
     if (target != request.slot && target != StreamTable::kGraph) request.graph = target;
   }
+  wait_for_relocations(lock);
   const KeyId key = key_of(request.tag, Place::kDevice);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady, request.graph);
   if (block) {
     ++reuse_hits;
   } else {
+    lock.pass_gate();
     CUresult result = CUDA_SUCCESS;
     block = find_or_grow(lock, request, Tier::kDevice, result);
     if (!block && config.oversubscribe && request.host_ok && host_mappable) {
@@ -46,60 +45,81 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
   const KeyId key = key_of(request.tag, place_for(tier));
   for (;;) {
     wait_for_relocations(lock);
+    collect_dropped();
     // With nothing freed before there is nothing that a capture would have to be left alone by.
     const bool used_before = order.outstanding() || table.idle_bytes(tier) || physical.cached_bytes(tier);
-    const bool capturing = used_before && order.capturing(request.slot);
-    if (used_before) order.learn(request.slot);
-    if (used_before && !capturing && order.poll(true)) pool.tidy();
+    const bool capturing = used_before && order.capturing(lock, request.slot);
+    if (used_before) order.learn(lock, request.slot);
+    if (used_before && !capturing && order.poll(lock, true)) pool.tidy();
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
     Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered, request.graph);
-    if (block && !order.make_explicit(block->points, request.slot)) block = nullptr;
+    if (block && !hold_for(lock, block, request.slot)) block = nullptr;
     if (!block && !capturing && order.mode() == ReuseMode::kMutual) {
       block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
-      if (block && !order.insert_waits(block->points, request.slot)) block = nullptr;
+      if (block) {
+        pool.hold(block);
+        if (!order.insert_waits(lock, block->points, request.slot)) {
+          pool.unhold(block);
+          block = nullptr;
+        }
+      }
     }
     if (block) {
       ++reuse_hits;
       return block;
     }
-    block = grow(request, tier, capturing, result);
+    block = grow(lock, request, tier, capturing, result);
     if (block) return block;
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
     PointSet points;
-    if (capturing || !blocking_points(request, tier, points)) return nullptr;
+    if (capturing || !blocking_points(lock, request, tier, points)) return nullptr;
     wait(lock, points[0]);
   }
 }
 
-// What stands between the request and memory that is free but for work in progress. False: nothing, so that no
-// wait would help.
-bool Store::blocking_points(const Request& request, Tier tier, PointSet& out) {
-  const KeyId key = key_of(request.tag, place_for(tier));
-  Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
-  if (!block || !order.waitable(block->points))
-    return idle_points(tier, pages_for(request.bytes, config.page_bytes) * config.page_bytes, out);
-  out = block->points;
-  order.prune_complete(out);
-  return !out.empty();
-}
-
-// The same for that many bytes of pages.
-bool Store::idle_points(Tier tier, std::uint64_t bytes, PointSet& out) {
-  if (physical.room_bytes(tier) + table.idle_bytes(tier) < bytes) return false;
-  for (Mapping* mapping = table.idle(tier).front(); mapping; mapping = mapping->next) {
-    out.clear();
-    if (!pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, out)) continue;
-    order.prune_complete(out);
-    if (!out.empty() && order.waitable(out)) return true;
-  }
+// Takes a block out of its list if work on the stream can be made to follow what it waits for.
+bool Store::hold_for(Lock& lock, Block* block, Slot slot) {
+  pool.hold(block);
+  if (order.make_explicit(lock, block->points, slot)) return true;
+  pool.unhold(block);
   return false;
 }
 
-Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& result) {
+// What stands between the request and memory that is free but for work in progress. False: nothing, so that no
+// wait would help.
+bool Store::blocking_points(Lock& lock, const Request& request, Tier tier, PointSet& out) {
+  const KeyId key = key_of(request.tag, place_for(tier));
+  if (Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny)) {
+    out = block->points;
+    order.prune_complete(out);
+    if (order.waitable(lock, out)) return !out.empty();
+  }
+  return idle_points(lock, tier, pages_for(request.bytes, config.page_bytes) * config.page_bytes, out);
+}
+
+// The same for that many bytes of pages.
+bool Store::idle_points(Lock& lock, Tier tier, std::uint64_t bytes, PointSet& out) {
+  if (physical.room_bytes(tier) + table.idle_bytes(tier) < bytes) return false;
+  std::vector<PointSet> pending;
+  for (Mapping* mapping = table.idle(tier).front(); mapping; mapping = mapping->next) {
+    PointSet points;
+    if (!pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, points)) continue;
+    order.prune_complete(points);
+    if (!points.empty()) pending.push_back(std::move(points));
+  }
+  for (PointSet& points : pending)
+    if (order.waitable(lock, points)) {
+      out = std::move(points);
+      return true;
+    }
+  return false;
+}
+
+Block* Store::grow(Lock& lock, const Request& request, Tier tier, bool capturing, CUresult& result) {
   const std::uint64_t page_bytes = config.page_bytes;
   const KeyId key = key_of(request.tag, place_for(tier));
   Block* tail = pool.tail(key, request.slot, request.graph);
-  if (tail && !order.make_explicit(tail->points, request.slot)) tail = nullptr;
+  if (tail && !hold_for(lock, tail, request.slot)) tail = nullptr;
   if (tail && tail->bytes >= spacious(request)) return tail;
   std::uint64_t pages = pages_for(spacious(request) - (tail ? tail->bytes : 0), page_bytes);
   // Waiting or reclaiming cannot make room for this: say so before anything is taken.
@@ -110,6 +130,7 @@ Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& 
   const std::uint64_t top = pool.top(key);
   std::uint64_t first = top / page_bytes;
   if (!(top && space.claim_at(first, pages))) {
+    if (tail) pool.unhold(tail);
     tail = nullptr;
     pages = pages_for(spacious(request), page_bytes);
     std::optional<std::uint64_t> range = space.claim(pages);
@@ -119,16 +140,15 @@ Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& 
     }
     first = *range;
   }
-  if (tail) pool.hold(tail);
   const std::uint64_t wanted = pages * page_bytes;
   const std::uint64_t cached_before = physical.cached_bytes(tier);
-  if (!capturing && cached_before < wanted) reclaim_idle(tier, wanted - cached_before);
+  if (!capturing && cached_before < wanted) reclaim_idle(lock, tier, wanted - cached_before);
   std::vector<Handle> handles;
-  result = physical.acquire(tier, pages, handles, !capturing);
+  result = lock.drive([&] { return physical.acquire(tier, pages, handles, !capturing); });
   if (result == CUDA_SUCCESS) {
-    PageTable::Failure failure = table.map(first, handles);
+    PageTable::Failure failure = table.map(lock, first, handles);
     result = failure.result;
-    if (failure) physical.give_back(handles);
+    if (failure) lock.drive([&] { physical.give_back(handles); });
   }
   if (result != CUDA_SUCCESS) {
     for (std::uint64_t page = first; page < first + pages; ++page)
@@ -142,50 +162,65 @@ Block* Store::grow(const Request& request, Tier tier, bool capturing, CUresult& 
 }
 
 // Unmaps wholly free handles whose work is over, oldest first, into the cache of handles.
-std::uint64_t Store::reclaim_idle(Tier tier, std::uint64_t bytes) {
+std::uint64_t Store::reclaim_idle(Lock& lock, Tier tier, std::uint64_t bytes) {
+  struct Range {
+    std::uint64_t first, pages;
+    KeyId key;
+  };
+  std::vector<Mapping*> mappings;
+  std::vector<Range> ranges;
   std::uint64_t reclaimed = 0;
-  for (Mapping* mapping = table.idle(tier).front(); mapping && reclaimed < bytes;) {
-    Mapping* next = mapping->next;
-    const std::uint64_t size = mapping->pages() * config.page_bytes;
-    if (reclaim(mapping)) reclaimed += size;
-    mapping = next;
+  for (Mapping* mapping = table.idle(tier).front(); mapping && reclaimed < bytes; mapping = mapping->next) {
+    if (!reclaimable(mapping)) continue;
+    mappings.push_back(mapping);
+    Block* block = config.lazy ? nullptr : pool.at(mapping->first * config.page_bytes);
+    ranges.push_back({mapping->first, mapping->pages(), block ? block->key : 0});
+    reclaimed += mapping->pages() * config.page_bytes;
   }
+  if (mappings.empty()) return 0;
+  if (!config.lazy)
+    for (const Range& range : ranges) pool.remove_range(range.first * config.page_bytes, (range.first + range.pages) * config.page_bytes);
+  table.unmap(lock, mappings);  // leaves those that the driver refuses to unmap
+  for (const Range& range : ranges) {
+    const bool refused = std::any_of(mappings.begin(), mappings.end(), [&](Mapping* m) { return m->first == range.first; });
+    if (refused) reclaimed -= range.pages * config.page_bytes;
+    if (config.lazy) continue;
+    if (refused)
+      pool.put_back(range.first * config.page_bytes, range.pages * config.page_bytes, range.key);
+    else
+      space.give_back(range.first, range.pages);
+  }
+  changed_.notify_all();
   return reclaimed;
 }
 
-bool Store::reclaim(Mapping* mapping) {
-  const std::uint64_t first = mapping->first, pages = mapping->pages();
-  const std::uint64_t begin = first * config.page_bytes, end = mapping->end() * config.page_bytes;
+bool Store::reclaimable(const Mapping* mapping) {
   PointSet points = mapping->uses;
-  if (mapping->pins || mapping->busy || !pool.free_points(begin, end, points) || !order.complete(points)) return false;
-  if (table.unmap(mapping)) return false;
-  if (!config.lazy) {
-    pool.remove_range(begin, end);
-    space.give_back(first, pages);
-  }
-  return true;
+  return !mapping->pins && !mapping->busy &&
+         pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, points) && order.complete(points);
 }
 
-Block* Store::allocate_lazy(Lock&, const Request& request) {
+Block* Store::allocate_lazy(Lock& lock, const Request& request) {
   const KeyId key = key_of(request.tag, Place::kLazy);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
+  if (!block) lock.pass_gate();
   if (!block && order.outstanding()) {
-    order.learn(request.slot);
-    if (!order.capturing(request.slot) && order.poll(true)) pool.tidy();
+    order.learn(lock, request.slot);
+    if (!order.capturing(lock, request.slot) && order.poll(lock, true)) pool.tidy();
     block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered);
-    if (block && !order.make_explicit(block->points, request.slot)) block = nullptr;
+    if (block && !hold_for(lock, block, request.slot)) block = nullptr;
   }
   if (block) {
     ++reuse_hits;
   } else {
     block = pool.tail(key, request.slot);
-    if (block && !order.make_explicit(block->points, request.slot)) block = nullptr;
+    if (block && !hold_for(lock, block, request.slot)) block = nullptr;
     std::uint64_t pages = pages_for(spacious(request) - std::min(spacious(request), block ? block->bytes : 0), config.page_bytes);
     const std::uint64_t top = pool.top(key);
     if (pages && block && space.claim_at(top / config.page_bytes, pages)) {
-      pool.hold(block);
       pool.extend(block, pages * config.page_bytes);
     } else if (pages) {
+      if (block) pool.unhold(block);
       pages = pages_for(spacious(request), config.page_bytes);
       std::uint64_t first = top / config.page_bytes;
       if (!(top && space.claim_at(first, pages))) {
@@ -204,8 +239,7 @@ Block* Store::allocate_lazy(Lock&, const Request& request) {
 void Store::release(Block* block, PointSet points) {
   const std::uint64_t page_bytes = config.page_bytes;
   const std::uint64_t begin = block->begin, end = block->end();
-  for (; block->pins; unpin(block)) {
-  }
+  while (block->pins) unpin(block);
   table.remove_live(begin, end);
   if (!config.lazy && !block->moved) {
     pool.release(block, std::move(points));
@@ -216,8 +250,9 @@ void Store::release(Block* block, PointSet points) {
   for (std::uint64_t page = begin / page_bytes; page * page_bytes < end;) {
     Mapping* mapping = table.mapping_at(page);
     if (mapping && config.lazy) mapping->uses.merge(points);
-    if (!mapping && table.page(page).swap) swapped.push_back(page);
-    Place place = !mapping ? Place::kUnbacked : place_for(mapping->handle.tier);
+    // Whoever has a page in transit says at the end where its free blocks are, and drops its host copy.
+    if (!mapping && !table.page(page).transit && table.page(page).swap) swapped.push_back(page);
+    Place place = mapping ? place_for(mapping->handle.tier) : Place::kUnbacked;
     page = mapping ? mapping->end() : page + 1;
     const std::uint64_t stop = std::min(end, page * page_bytes);
     if (!pieces.empty() && pieces.back().place == place)
@@ -247,7 +282,7 @@ void Store::make_private(std::uint32_t tag) {
 void Store::retire(std::uint32_t tag) {
   if (tag == 0) return;
   if (tag < private_.size()) private_[tag] = false;
-  pool.retire(tag, order.now(StreamTable::kContext));
+  pool.retire(tag, order.mark(StreamTable::kContext));
 }
 
 // Addresses that nothing backs and nobody holds go back; what shares a page with a live block stays.
@@ -256,7 +291,7 @@ void Store::give_up_addresses(std::uint64_t first, std::uint64_t end) {
     const std::uint64_t from = page * config.page_bytes, to = from + config.page_bytes;
     PointSet unused;
     Block* block = pool.at(from);
-    if (!block || table.mapping_at(page) || !pool.free_points(from, to, unused)) continue;
+    if (!block || table.mapping_at(page) || table.page(page).transit || !pool.free_points(from, to, unused)) continue;
     pool.remove_range(from, to);
     space.give_back(page, 1);
   }

@@ -3,8 +3,10 @@
 
 namespace memx {
 
-bool Store::check(std::string* why) {
-  if (!pool.check(why)) return false;
+bool Store::check(Lock& lock, std::string* why) {
+  while (moving_ || relocating_) wait_for_change(lock, "pages that another thread is moving");
+  if (!order.check(why) || !pool.check(why)) return false;
+  collect_dropped();
   std::uint64_t mapped[2] = {}, idle[2] = {}, inactive = 0, swapped = 0;
   bool ok = true;
   auto fail = [&](const char* what) {
@@ -15,6 +17,7 @@ bool Store::check(std::string* why) {
     const bool backed = !config.lazy && !block.moved && place_of(block.key) != Place::kUnbacked;
     for (std::uint64_t page = block.begin / config.page_bytes; page * config.page_bytes < block.end(); ++page) {
       const Page& entry = table.page(page);
+      if (entry.transit) fail("a page left between two mappings");
       if (entry.mapping && entry.swap && !entry.mapping->busy) fail("a page is on the device and swapped at once");
       if (backed && !entry.mapping) fail("an eager block has a page that nothing backs");
       if (backed && entry.mapping && (entry.mapping->handle.tier == Tier::kHost) != (place_of(block.key) == Place::kHost))

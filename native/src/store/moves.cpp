@@ -60,6 +60,10 @@ std::vector<std::uint64_t> Store::owned_mappings(Block* block, Tier tier, std::u
   return owned;
 }
 
+void Store::set_transit(std::uint64_t first, std::uint64_t pages, bool on) {
+  for (std::uint64_t page = first; page < first + pages; ++page) table.page(page).transit = on;
+}
+
 // Moves one eager mapping to another tier at the same address: into new handles mapped elsewhere, then exchanged.
 PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
   const std::uint64_t page_bytes = config.page_bytes;
@@ -68,26 +72,32 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
   if (!mapping || mapping->first != first || mapping->busy || mapping->handle.tier == to) return {};  // another thread's by now
   const std::uint64_t pages = mapping->pages(), bytes = pages * page_bytes;
   const std::uint64_t cached_before = physical.cached_bytes(to);
-  if (cached_before < bytes) reclaim_idle(to, bytes - cached_before);
+  mapping->busy = true;
+  auto stay = [&](PageTable::Failure why) {
+    mapping->busy = false;
+    changed_.notify_all();
+    return why;
+  };
+  if (cached_before < bytes) reclaim_idle(lock, to, bytes - cached_before);
   std::vector<Handle> handles;
-  PageTable::Failure failure{physical.acquire(to, pages, handles), Call::cuMemCreate};
-  if (failure) return failure;
+  PageTable::Failure failure{lock.drive([&] { return physical.acquire(to, pages, handles); }), Call::cuMemCreate};
+  if (failure) return stay(failure);
   std::optional<std::uint64_t> scratch = space.claim(pages);
   if (!scratch) {
-    physical.give_back(handles);
+    stay({});
+    lock.drive([&] { physical.give_back(handles); });
     return {CUDA_ERROR_OUT_OF_MEMORY, Call::cuMemAddressReserve};
   }
   auto release_scratch = [&] {
     for (std::uint64_t page = *scratch; page < *scratch + pages; ++page)
       if (!table.mapping_at(page)) space.give_back(page, 1);
   };
-  failure = table.map(*scratch, handles);
+  failure = table.map(lock, *scratch, handles);
   if (failure) {
-    physical.give_back(handles);
+    lock.drive([&] { physical.give_back(handles); });
     release_scratch();
-    return failure;
+    return stay(failure);
   }
-  mapping->busy = true;
   for (std::uint64_t page = *scratch; page < *scratch + pages; page = table.mapping_at(page)->end())
     table.mapping_at(page)->busy = true;
   lock.unlock();
@@ -99,13 +109,11 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
     if (!failure) failure = {over, Call::cuStreamSynchronize};
   }
   lock.lock();
-  mapping->busy = false;
-  changed_.notify_all();
   for (std::uint64_t page = *scratch; page < *scratch + pages;) {
     Mapping* copy = table.mapping_at(page);
     page = copy->end();
     Handle handle;
-    PageTable::Failure failed = table.detach(copy, handle);
+    PageTable::Failure failed = table.detach(lock, copy, handle);
     if (failed) {
       table.strand(copy);
       failure = failure ? failure : failed;
@@ -114,18 +122,23 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
     }
   }
   release_scratch();
+  auto give_up = [&] {
+    for (const Handle& handle : handles) physical.put(handle);
+    lock.drive([&] { physical.trim(to, cached_before); });
+  };
   Handle old;
-  if (!failure) failure = table.detach(mapping, old);
+  set_transit(first, pages, true);
+  if (!failure) failure = table.detach(lock, mapping, old);
   if (failure) {
-    for (const Handle& handle : handles) physical.put(handle);
-    physical.trim(to, cached_before);
-    return failure;
+    set_transit(first, pages, false);
+    give_up();
+    return stay(failure);
   }
-  failure = table.map(first, handles);
+  failure = table.map(lock, first, handles);
   if (failure) {
-    for (const Handle& handle : handles) physical.put(handle);
-    const bool restored = restore(first, old);
-    physical.trim(to, cached_before);
+    const bool restored = restore(lock, first, old);
+    give_up();
+    changed_.notify_all();
     if (!restored)
       throw Error(ErrorKind::kDriver,
                   "contents lost: " + std::string(call_name(failure.call)) + " failed with " + device.error_name(failure.result) +
@@ -138,6 +151,8 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
     table.set_live(moved, pool.live_bytes_in(moved->first * page_bytes, moved->end() * page_bytes));
     page = moved->end();
   }
+  set_transit(first, pages, false);
+  changed_.notify_all();
   physical.put(old);
   pool.change_place(first * page_bytes, (first + pages) * page_bytes, to == Tier::kDevice ? Place::kDevice : Place::kHost);
   (to == Tier::kDevice ? migrated_in_bytes : migrated_out_bytes) += bytes;
@@ -145,17 +160,24 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
 }
 
 // Puts a handle back where it was taken from. False: it cannot be mapped, and the blocks there have lost their contents.
-bool Store::restore(std::uint64_t first, Handle handle) {
+bool Store::restore(Lock& lock, std::uint64_t first, Handle handle) {
   constexpr int kAttempts = 3;
   const std::uint64_t begin = first * config.page_bytes, end = begin + ((config.page_bytes) << handle.order);
   std::vector<Handle> handles{handle};
   for (int attempt = 0; attempt < kAttempts && !handles.empty(); ++attempt) {
-    table.unstick();
-    if (!table.map(first, handles)) {
+    table.unstick(lock);
+    if (!table.map(lock, first, handles)) {
       table.set_live(table.mapping_at(first), pool.live_bytes_in(begin, end));
+      set_transit(first, 1ull << handle.order, false);
+      for (Block* block = pool.at(begin); block && block->begin < end;) {  // what was freed meanwhile
+        const std::uint64_t next = block->end();
+        if (!block->live) pool.change_place(std::max(begin, block->begin), std::min(end, next), place_for(handle.tier));
+        block = next < end ? pool.at(next) : nullptr;
+      }
       return true;
     }
   }
+  set_transit(first, 1ull << handle.order, false);
   for (const Handle& unused : handles) physical.put(unused);
   pool.change_place(begin, end, Place::kUnbacked);
   for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)
@@ -165,7 +187,7 @@ bool Store::restore(std::uint64_t first, Handle handle) {
 
 std::uint64_t Store::prefetch(Lock& lock, Block* block, Slot slot) {
   if (config.lazy) {
-    end_use(begin_use(lock, {{block, block->begin, block->end(), kRead}}, slot));
+    end_use(lock, begin_use(lock, {{block, block->begin, block->end(), kRead}}, slot));
     return 0;
   }
   drain(lock);
@@ -298,12 +320,13 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
     if (runs.empty()) return;
     std::uint64_t bytes = 0;
     for (const Run& run : runs) bytes += run.pages * config.page_bytes;
-    if (order.poll(true)) pool.tidy();
+    collect_dropped();
+    if (order.poll(lock, true)) pool.tidy();
     Tier tier = Tier::kDevice;
-    if (physical.cached_bytes(tier) < bytes) reclaim_idle(tier, bytes - physical.cached_bytes(tier));
+    if (physical.cached_bytes(tier) < bytes) reclaim_idle(lock, tier, bytes - physical.cached_bytes(tier));
     if (physical.room_bytes(tier) < bytes) {
       PointSet points;
-      if (idle_points(tier, bytes, points)) {
+      if (idle_points(lock, tier, bytes, points)) {
         wait(lock, points[0]);
         continue;
       }
@@ -326,26 +349,28 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
 
 std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {
   wait_for_relocations(lock);
-  table.unstick();
-  order.event_for(order.latest(StreamTable::kContext));
+  collect_dropped();
+  table.unstick(lock);
+  if (order.poll(lock, true)) pool.tidy();
+  if (Event* event = order.event_for(lock, order.latest(StreamTable::kContext))) order.let_go(event);
   std::uint64_t released = 0;
   for (Tier tier : {Tier::kDevice, Tier::kHost}) {
-    if (order.poll(true)) pool.tidy();
+    if (order.poll(lock, true)) pool.tidy();
     const std::uint64_t cached = physical.cached_bytes(tier);
     if (cached + table.idle_bytes(tier) <= keep_bytes) continue;
     std::uint64_t excess = cached + table.idle_bytes(tier) - keep_bytes;
-    if (excess > cached) reclaim_idle(tier, excess - cached);
+    if (excess > cached) reclaim_idle(lock, tier, excess - cached);
     const std::uint64_t left = physical.cached_bytes(tier);
-    released += physical.trim(tier, left > excess ? left - excess : 0);
+    released += lock.drive([&] { return physical.trim(tier, left > excess ? left - excess : 0); });
   }
-  return released + physical.trim(Tier::kPinned, keep_bytes);
+  return released + lock.drive([&] { return physical.trim(Tier::kPinned, keep_bytes); });
 }
 
 void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t end, void* into) {
-  std::vector<Slot> slots = block->used_on;
-  slots.push_back(block->slot);
+  std::vector<Slot> slots{block->slot};
+  if (block->used_on) slots.insert(slots.end(), block->used_on->begin(), block->used_on->end());
   const std::uint64_t id = block->begin;
-  for (Slot slot : slots) wait(lock, order.now(slot));
+  for (Slot slot : slots) wait(lock, order.now(lock, slot));
   block = pool.starting_at(id);
   if (!block || !block->live) throw Error(ErrorKind::kInvalidState, "the buffer was freed while it was being read");
   if (block->lost) throw Error(ErrorKind::kInvalidState, "this buffer's contents were lost when a move failed and could not be undone");
@@ -363,12 +388,14 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
       const std::uint64_t page = at / config.page_bytes;
       Mapping* mapping = table.mapping_at(page);
       const std::uint64_t stop = std::min(end, (mapping ? mapping->end() : page + 1) * config.page_bytes);
-      if (mapping)
+      if (mapping) {
         copies.push_back({space.base() + at, reinterpret_cast<std::uint64_t>(out + (at - begin)), stop - at, false});
-      else if (table.page(page).swap)
-        std::memcpy(out + (at - begin), reinterpret_cast<const std::byte*>(table.page(page).swap) + at % config.page_bytes, stop - at);
-      else
+      } else if (const std::uint64_t swap = table.page(page).swap) {
+        const std::uint64_t offset = at % config.page_bytes;
+        lock.drive([&] { std::memcpy(out + (at - begin), reinterpret_cast<const std::byte*>(swap) + offset, stop - at); });
+      } else {
         std::memset(out + (at - begin), 0, stop - at);
+      }
       at = stop;
     }
     copy(lock, copies);

@@ -29,7 +29,7 @@ bool Store::in_use_by_this_thread() const {
 }
 
 void Store::wait_for_change(Lock& lock, const char* what) {
-  if (changed_.wait_for(lock, kWaitBound) == std::cv_status::timeout)
+  if (lock.wait_for(changed_, kWaitBound) == std::cv_status::timeout)
     throw Error(ErrorKind::kOutOfMemory, "waited " + std::to_string(kWaitBound.count()) + " s for " + what);
 }
 
@@ -39,7 +39,12 @@ bool Store::hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapp
   for (std::uint64_t page : pages) {
     Mapping* mapping = table.mapping_at(page);
     if (mapping && mapping->stuck) {
-      table.unstick();
+      if (!lock.past_gate()) {
+        let_go(held);
+        lock.pass_gate();
+        return false;
+      }
+      table.unstick(lock);
       mapping = table.mapping_at(page);
       if (mapping)
         throw Error(ErrorKind::kInvalidState,
@@ -104,6 +109,12 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       if (runs.empty()) break;
       if (!config.lazy)
         throw Error(ErrorKind::kInvalidState, "this buffer is paused: resume its tag before using it");
+      if (!lock.past_gate()) {
+        let_go(held);
+        lock.pass_gate();
+        continue;
+      }
+      collect_dropped();
       std::uint64_t missing = 0, own = 0;
       for (const Run& run : runs) missing += run.pages * page_bytes;
       for (const Mapping* mapping : held) own += mapping->pages() * page_bytes;
@@ -121,7 +132,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
             if (!std::binary_search(pages.begin(), pages.end(), page)) {
               if (mapping->pins > 1)
                 others = true;
-              else if (!pinned(mapping) && order.waitable(mapping->uses))
+              else if (!pinned(mapping) && order.waitable(lock, mapping->uses))
                 wide.push_back(mapping);
               break;
             }
@@ -141,7 +152,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
         continue;
       }
       const std::uint64_t room = physical.room_bytes(Tier::kDevice);
-      if ((missing > room || swapped(runs)) && order.capturing(slot))
+      if ((missing > room || swapped(runs)) && order.capturing(lock, slot))
         throw Error(ErrorKind::kInvalidState,
                     "pages of this use are not on the device, and nothing is moved while its stream is captured: use "
                     "the buffers once before the capture, or pin them");
@@ -170,21 +181,26 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
     throw;
   }
   for (const Operand& operand : operands) {
-    auto& used = operand.block->used_on;
-    if (slot != operand.block->slot && std::find(used.begin(), used.end(), slot) == used.end()) used.push_back(slot);
+    note_use(operand.block, slot);
   }
   const std::uint64_t token = next_use_++;
   uses_[token] = {std::move(held), slot, std::this_thread::get_id()};
   return token;
 }
 
-void Store::end_use(std::uint64_t token) {
+void Store::note_use(Block* block, Slot slot) {
+  if (slot == block->slot) return;
+  if (!block->used_on) block->used_on = std::make_unique<SmallVector<Slot, 4>>();
+  if (std::find(block->used_on->begin(), block->used_on->end(), slot) == block->used_on->end()) block->used_on->push_back(slot);
+}
+
+void Store::end_use(Lock& lock, std::uint64_t token) {
   auto found = uses_.find(token);
   if (found == uses_.end()) return;
   Use use = std::move(found->second);
   uses_.erase(found);
   if (config.lazy && !use.mappings.empty()) {
-    Point point = order.now(use.slot);
+    const Point point = order.now(lock, use.slot);
     for (Mapping* mapping : use.mappings) {
       order.prune_complete(mapping->uses);
       mapping->uses.add(point);
@@ -199,12 +215,12 @@ void Store::end_use(std::uint64_t token) {
 Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
   const std::uint64_t page_bytes = config.page_bytes;
   for (;;) {
-    if (order.poll(true)) pool.tidy();
-    std::uint64_t freed = reclaim_idle(Tier::kDevice, bytes);
+    if (order.poll(lock, true)) pool.tidy();
+    std::uint64_t freed = reclaim_idle(lock, Tier::kDevice, bytes);
     if (freed >= bytes) return Room::kMade;
     std::vector<Mapping*> victims;
-    Point unfinished{0, 0};
-    bool waiting = false, host_full = false;
+    std::vector<PointSet> unfinished;
+    bool host_full = false;
     std::uint64_t host_room = physical.room_bytes(Tier::kPinned);
     auto consider = [&](Mapping* mapping) {
       if (mapping->pins || mapping->busy) return;
@@ -219,12 +235,7 @@ Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
       PointSet points = mapping->uses;
       if (!mapping->live_bytes && !pool.free_points(mapping->first * page_bytes, mapping->end() * page_bytes, points)) return;
       order.prune_complete(points);
-      if (!points.empty()) {
-        if (!order.waitable(points)) return;
-        if (!waiting) unfinished = points[0];
-        waiting = true;
-        return;
-      }
+      if (!points.empty()) return unfinished.push_back(std::move(points));
       if (!mapping->live_bytes) return;  // reclaim_idle had it
       host_room -= copied;
       freed += mapping->pages() * page_bytes;
@@ -238,8 +249,14 @@ Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
       bytes -= freed;
       continue;
     }
-    if (waiting) {
-      wait(lock, unfinished);
+    const Point* awaited = nullptr;
+    for (const PointSet& points : unfinished)
+      if (order.waitable(lock, points)) {
+        awaited = &points[0];
+        break;
+      }
+    if (awaited) {
+      wait(lock, *awaited);
       bytes -= std::min(bytes, freed);
       if (bytes == 0) return Room::kMade;
       continue;

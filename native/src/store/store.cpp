@@ -18,7 +18,7 @@ std::uint64_t reservation_pages(const Device& device, const Config& config) {
 
 }  // namespace
 
-Store::Store(Device& device, const Config& config)
+Store::Store(Device& device, const Config& config, Locks& locks)
     : device(device),
       config(config),
       order(device, config.reuse, config.framework),
@@ -30,7 +30,8 @@ Store::Store(Device& device, const Config& config)
   ContextScope current(device);
   CUresult result = MEMX_CALL(device, cuStreamCreate, &stream_, unsigned(CU_STREAM_NON_BLOCKING));
   if (result != CUDA_SUCCESS) device.raise(result, Call::cuStreamCreate, "creating the copy stream");
-  probe_host();
+  Lock lock(locks);
+  probe_host(lock);
 }
 
 Store::~Store() {
@@ -42,20 +43,21 @@ Store::~Store() {
       else drop_swap(page);
     }
   });
+  collect_dropped();
   if (stream_) MEMX_CALL(device, cuStreamDestroy, stream_);
 }
 
 // Whether the driver maps host pages where the device can reach them is found out by doing it once: the
 // capability flag says yes on drivers that then fail.
-void Store::probe_host() {
+void Store::probe_host(Lock& lock) {
   host_mappable = false;
   if (physical.limit(Tier::kHost) < config.page_bytes) return;
   std::vector<Handle> handles;
   if (physical.acquire(Tier::kHost, 1, handles) == CUDA_SUCCESS) {
     std::optional<std::uint64_t> page = space.claim(1);
-    if (page && !table.map(*page, handles)) {
+    if (page && !table.map(lock, *page, handles)) {
       host_mappable = true;
-      table.unmap(table.mapping_at(*page));
+      table.unmap(lock, table.mapping_at(*page));
     } else {
       physical.give_back(handles);
     }
@@ -66,10 +68,10 @@ void Store::probe_host() {
 }
 
 void Store::wait(Lock& lock, const Point& point) {
-  EventRef event = order.event_for(point);
+  Event* const event = order.event_for(lock, point);
   if (!event) {
     if (order.complete(point)) return;
-    if (point.slot == StreamTable::kContext && !order.has_context_events()) {
+    if ((point.slot == StreamTable::kContext || order.is_gone(point.slot)) && !order.has_context_events()) {
       synchronize_context(lock);
       return;
     }
@@ -91,17 +93,16 @@ void Store::wait(Lock& lock, const Point& point) {
   bool timed_out = false;
   {
     ContextScope current(device);
-    result = MEMX_CALL(device, cuEventQuery, event.get());
+    result = MEMX_CALL(device, cuEventQuery, event->handle);
     if (result == CUDA_ERROR_NOT_READY) {
       // The driver's wait has no bound, so another thread does it.
       auto wait = std::make_shared<Wait>();
-      std::thread([wait, event, synchronize = device.table().cuEventSynchronize, set = device.context(),
+      std::thread([wait, event = event->handle, synchronize = device.table().cuEventSynchronize, set = device.context(),
                    push = device.table().cuCtxPushCurrent, exchange = device.table().cuThreadExchangeStreamCaptureMode]() mutable {
         push(set);
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // no capture is broken by this thread's waiting
         exchange(&mode);
-        CUresult outcome = synchronize(event.get());
-        event.reset();  // before the waiter goes on: nobody outlives the resource's events
+        CUresult outcome = synchronize(event);
         std::lock_guard<std::mutex> guard(wait->mutex);
         wait->result = outcome;
         wait->over = true;
@@ -111,20 +112,21 @@ void Store::wait(Lock& lock, const Point& point) {
       timed_out = !wait->done.wait_for(guard, kWaitBound, [&] { return wait->over; });
       result = wait->result;
     }
-    if (!timed_out && result == CUDA_SUCCESS) result = MEMX_CALL(device, cuEventQuery, event.get());
+    if (!timed_out && result == CUDA_SUCCESS) result = MEMX_CALL(device, cuEventQuery, event->handle);
   }
   lock.lock();
-  if (timed_out)
+  if (timed_out)  // the event stays with the thread that waits for it
     throw Error(ErrorKind::kOutOfMemory, "waited " + std::to_string(kWaitBound.count()) + " s for work on " +
                                              order.name(point.slot) + " that memory depends on, and it is not over: "
                                              "is that stream stuck?");
+  order.let_go(event);
   if (result != CUDA_SUCCESS) device.raise(result, Call::cuEventSynchronize, "waiting for " + order.name(point.slot));
   order.settle(point);
 }
 
 // Drivers before 12.5 cannot record an event for all work of a context.
 void Store::synchronize_context(Lock& lock) {
-  const Point point = order.now(StreamTable::kContext);
+  const Point point = order.mark(StreamTable::kContext);
   lock.unlock();
   CUresult result;
   {
@@ -137,10 +139,10 @@ void Store::synchronize_context(Lock& lock) {
 }
 
 void Store::drain(Lock& lock) {
-  if (order.capturing(StreamTable::kLegacy))
+  if (order.capturing(lock, StreamTable::kLegacy))
     throw Error(ErrorKind::kInvalidState, "pages do not move while a stream is being captured; end the capture first");
-  wait(lock, order.now(StreamTable::kContext));
-  if (order.poll(true)) pool.tidy();
+  wait(lock, order.mark(StreamTable::kContext));
+  if (order.poll(lock, true)) pool.tidy();
 }
 
 std::string Store::out_of_memory(const Request& request, CUresult result) {

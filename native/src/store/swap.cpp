@@ -12,11 +12,19 @@ std::uint64_t Store::live_in_page(std::uint64_t page) {
 void Store::drop_swap(std::uint64_t page) {
   Page& entry = table.page(page);
   if (!entry.swap) return;
-  Handle handle;
-  handle.value = entry.swap;
-  handle.tier = Tier::kPinned;
+  dropped_.push_back(entry.swap);
   entry.swap = 0;
-  physical.put(handle);
+}
+
+// Pinned pages go back past the gate only: somebody who passed it may still read from one.
+void Store::collect_dropped() {
+  for (std::uint64_t page : dropped_) {
+    Handle handle;
+    handle.value = page;
+    handle.tier = Tier::kPinned;
+    physical.put(handle);
+  }
+  dropped_.clear();
 }
 
 // Pages under a copy cannot be given back, so a wait that fails is tried again.
@@ -61,14 +69,28 @@ void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
 }
 
 void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep) {
+  collect_dropped();
   const std::uint64_t cached_before = physical.cached_bytes(Tier::kPinned);
   std::vector<std::uint64_t> pages;
   if (keep)
     for (const Mapping* mapping : victims)
       for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
         if (live_in_page(page)) pages.push_back(page);
+  for (Mapping* mapping : victims) mapping->busy = true;
   std::vector<Handle> slabs;
-  CUresult result = physical.acquire(Tier::kPinned, pages.size(), slabs);
+  auto undo = [&] {
+    lock.drive([&] {
+      physical.give_back(slabs);
+      physical.trim(Tier::kPinned, cached_before);
+    });
+    changed_.notify_all();
+  };
+  auto release_victims = [&] {
+    for (Mapping* mapping : victims) mapping->busy = false;
+    undo();
+  };
+  CUresult result = lock.drive([&] { return physical.acquire(Tier::kPinned, pages.size(), slabs); });
+  if (result != CUDA_SUCCESS) release_victims();
   if (result == CUDA_ERROR_OUT_OF_MEMORY)
     throw Error(ErrorKind::kOutOfMemory,
                 "out of memory: moving " + format_bytes(pages.size() * config.page_bytes) +
@@ -79,17 +101,10 @@ void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep
   std::vector<Copy> copies;
   for (std::size_t i = 0; i < pages.size(); ++i)
     copies.push_back({table.address(pages[i]), slabs[i].value, config.page_bytes, false});
-  for (Mapping* mapping : victims) mapping->busy = true;
-  auto undo = [&] {
-    physical.give_back(slabs);
-    physical.trim(Tier::kPinned, cached_before);
-    changed_.notify_all();
-  };
   try {
     copy(lock, copies);
   } catch (...) {
-    for (Mapping* mapping : victims) mapping->busy = false;
-    undo();
+    release_victims();
     throw;
   }
   PageTable::Failure failure;
@@ -97,8 +112,8 @@ void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep
   std::vector<Handle> unused;
   for (Mapping* mapping : victims) {
     const std::uint64_t first = mapping->first, end = mapping->end();
-    mapping->busy = false;
-    PageTable::Failure failed = failure ? failure : table.unmap(mapping);
+    PageTable::Failure failed = failure ? failure : table.unmap(lock, mapping);
+    if (failed) mapping->busy = false;
     if (!failed && !config.lazy) pool.change_place(first * config.page_bytes, end * config.page_bytes, Place::kUnbacked);
     for (; next < pages.size() && pages[next] >= first && pages[next] < end; ++next) {
       // Freed while it was copied: nobody's contents.
@@ -118,57 +133,69 @@ void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep
 }
 
 void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out) {
+  const std::uint64_t page_bytes = config.page_bytes;
   const std::uint64_t cached_before = physical.cached_bytes(tier);
+  for (const Run& run : runs) set_transit(run.first, run.pages, true);
   std::vector<std::vector<Handle>> handles(runs.size());
-  CUresult result = CUDA_SUCCESS;
-  for (std::size_t i = 0; i < runs.size() && result == CUDA_SUCCESS; ++i) result = physical.acquire(tier, runs[i].pages, handles[i]);
-  PageTable::Failure failure{result, Call::cuMemCreate};
-  std::size_t mapped = 0;
-  for (; mapped < runs.size() && !failure; ++mapped) failure = table.map(runs[mapped].first, handles[mapped]);
+  PageTable::Failure failure{CUDA_SUCCESS, Call::cuMemCreate};
+  lock.drive([&] {
+    for (std::size_t i = 0; i < runs.size() && !failure; ++i) failure.result = physical.acquire(tier, runs[i].pages, handles[i]);
+  });
   std::vector<Mapping*> made;
-  auto collect = [&](std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i)
-      for (std::uint64_t page = runs[i].first; page < runs[i].first + runs[i].pages; page = made.back()->end())
-        made.push_back(table.mapping_at(page));
-  };
-  auto undo = [&] {
-    for (Mapping* mapping : made)
-      if (table.unmap(mapping)) table.strand(mapping);
-    for (auto& rest : handles) physical.give_back(rest);
-    physical.trim(tier, cached_before);
+  for (std::size_t i = 0; i < runs.size() && !failure; ++i) {
+    failure = table.map(lock, runs[i].first, handles[i]);
+    if (failure) break;
+    for (std::uint64_t page = runs[i].first; page < runs[i].first + runs[i].pages; page = made.back()->end()) {
+      made.push_back(table.mapping_at(page));
+      table.set_live(made.back(), pool.live_bytes_in(page * page_bytes, made.back()->end() * page_bytes));
+      hold(made.back());
+      made.back()->busy = true;
+    }
+  }
+  auto settle = [&](bool arrived) {
+    for (const Run& run : runs) {
+      set_transit(run.first, run.pages, false);
+      for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
+        if (arrived || !live_in_page(page)) drop_swap(page);
+    }
     changed_.notify_all();
   };
+  auto undo = [&] {
+    std::vector<Mapping*> held = made;
+    let_go(held);
+    for (Mapping* mapping : made)
+      if (table.unmap(lock, mapping)) table.strand(mapping);
+    lock.drive([&] {
+      for (auto& rest : handles) physical.give_back(rest);
+      physical.trim(tier, cached_before);
+    });
+    settle(false);
+    if (config.lazy) return;
+    for (const Run& run : runs) {
+      pool.change_place(run.first * page_bytes, (run.first + run.pages) * page_bytes, Place::kUnbacked);
+      give_up_addresses(run.first, run.first + run.pages);
+    }
+  };
   if (failure) {
-    collect(mapped ? mapped - 1 : 0);
     undo();
     device.raise(failure.result, failure.call, "backing pages of buffers in use");
   }
-  collect(mapped);
   std::vector<Copy> copies;
   std::size_t index = 0;
   for (const Run& run : runs)
     for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index)
       if (table.page(page).swap && !(index < skip.size() && skip[index]))
-        copies.push_back({table.address(page), table.page(page).swap, config.page_bytes, true});
-  for (Mapping* mapping : made) {
-    table.set_live(mapping, pool.live_bytes_in(mapping->first * config.page_bytes, mapping->end() * config.page_bytes));
-    hold(mapping);
-    mapping->busy = !copies.empty();
-  }
+        copies.push_back({table.address(page), table.page(page).swap, page_bytes, true});
   try {
     copy(lock, copies);
   } catch (...) {
-    std::vector<Mapping*> held = made;
-    let_go(held);
     undo();
     throw;
   }
-  migrated_in_bytes += copies.size() * config.page_bytes;
+  migrated_in_bytes += copies.size() * page_bytes;
   for (Mapping* mapping : made) mapping->busy = false;
-  for (const Run& run : runs)
-    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) drop_swap(page);
+  settle(true);
   out.insert(out.end(), made.begin(), made.end());
-  changed_.notify_all();
 }
 
 }  // namespace memx

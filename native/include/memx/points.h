@@ -1,0 +1,102 @@
+// Points in streams' queues, and sets of them: what memory waits for.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace memx {
+
+using Slot = std::uint32_t;  // index of a stream in its StreamTable
+
+// A few values inline, more on the heap. Sixteen bytes beside them.
+template <class T, std::uint32_t kInline>
+class SmallVector {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  SmallVector() = default;
+  SmallVector(const SmallVector& other) { append(other); }
+  SmallVector(SmallVector&& other) noexcept { take(other); }
+  SmallVector& operator=(const SmallVector& other) {
+    if (this == &other) return *this;
+    size_ = 0;
+    append(other);
+    return *this;
+  }
+  SmallVector& operator=(SmallVector&& other) noexcept {
+    if (this == &other) return *this;
+    delete[] heap_;
+    take(other);
+    return *this;
+  }
+  ~SmallVector() { delete[] heap_; }
+
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  T* begin() { return heap_ ? heap_ : inline_; }
+  T* end() { return begin() + size_; }
+  const T* begin() const { return heap_ ? heap_ : inline_; }
+  const T* end() const { return begin() + size_; }
+  T& operator[](std::size_t i) { return begin()[i]; }
+  const T& operator[](std::size_t i) const { return begin()[i]; }
+  void clear() { size_ = 0; }
+  void push_back(T value) {
+    if (size_ == capacity_) {
+      T* larger = new T[2 * capacity_];
+      std::copy(begin(), end(), larger);
+      delete[] std::exchange(heap_, larger);
+      capacity_ *= 2;
+    }
+    begin()[size_++] = value;
+  }
+  template <class Predicate>
+  void remove_if(Predicate predicate) {
+    size_ = static_cast<std::uint32_t>(std::remove_if(begin(), end(), predicate) - begin());
+  }
+
+ private:
+  void append(const SmallVector& other) {
+    for (const T& value : other) push_back(value);
+  }
+  void take(SmallVector& other) {
+    std::copy(other.inline_, other.inline_ + kInline, inline_);
+    heap_ = std::exchange(other.heap_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    capacity_ = std::exchange(other.capacity_, kInline);
+  }
+  T inline_[kInline] = {};
+  T* heap_ = nullptr;
+  std::uint32_t size_ = 0;
+  std::uint32_t capacity_ = kInline;
+};
+
+// Everything queued on a stream when its points had this number.
+struct Point {
+  Point() = default;
+  Point(Slot slot, std::uint64_t number) : slot(slot), number(number) {}
+  static constexpr Slot kSlots = 1u << 20;
+
+  std::uint64_t slot : 20 = 0;
+  std::uint64_t number : 44 = 0;
+};
+
+// The latest point of each stream in a set of points.
+class PointSet : public SmallVector<Point, 2> {
+ public:
+  void add(Point point) {
+    for (Point& known : *this)
+      if (known.slot == point.slot) {
+        if (known.number < point.number) known = point;
+        return;
+      }
+    push_back(point);
+  }
+  void merge(const PointSet& other) {
+    for (const Point& point : other) add(point);
+  }
+};
+
+}  // namespace memx
