@@ -7,6 +7,7 @@ import subprocess
 import sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -97,8 +98,6 @@ def test_wrong_copies_are_refused(runtime: ctypes.CDLL) -> None:
 
 
 def test_each_thread_has_a_last_error(runtime: ctypes.CDLL) -> None:
-    from threading import Thread
-
     out = c_void_p()
     assert runtime.cudaMalloc(byref(out), c_size_t(1 << 40)) == OUT_OF_MEMORY
     assert runtime.cudaDeviceSynchronize() == 0
@@ -173,6 +172,18 @@ def test_capture_and_replay(runtime: ctypes.CDLL) -> None:
     assert (back == 9).all()
     assert runtime.cudaGraphExecDestroy(executable) == runtime.cudaGraphDestroy(graph) == 0
     assert runtime.cudaStreamDestroy(stream) == runtime.cudaFree(a) == 0
+
+
+def test_a_graph_owns_objects_of_the_program(runtime: ctypes.CDLL) -> None:
+    ended = Event()
+    destroy = ctypes.CFUNCTYPE(None, c_void_p)(lambda data: ended.set() if data == 7 else None)
+    graph, thing = c_void_p(), c_void_p()
+    assert runtime.cudaGraphCreate(byref(graph), 0) == 0
+    assert runtime.cudaUserObjectCreate(byref(thing), c_void_p(7), destroy, 1, 1) == 0
+    assert runtime.cudaGraphRetainUserObject(graph, thing, 1, 0) == runtime.cudaUserObjectRelease(thing, 1) == 0
+    assert not ended.is_set()
+    assert runtime.cudaGraphDestroy(graph) == 0
+    assert ended.wait(60)
 
 
 def test_what_is_not_there_says_so(runtime: ctypes.CDLL) -> None:
