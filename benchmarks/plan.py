@@ -1,24 +1,28 @@
 """How low does memx lay buffers out, and how fast, beside first fit and CP-SAT?
 
-    python benchmarks/plan.py [--time-limit 10] [--seeds 3] [--cpsat] [--data DIR] [--count 1000000]
+    python benchmarks/plan.py [--time-limit 10] [--seeds 3] [--problems 5] [--cpsat] [--data DIR] [--count 1000000]
                               [traces|public|cut|large ...]
 
 - ``traces``: training steps of real models; nothing fits the device better than their live peak.
 - ``public``: minimalloc's eleven hard problems, each into 1048576 bytes.
-- ``cut``: rectangles cut up at random, to be put together again: no slack at all.
+- ``cut``: rectangles cut up at random, to be put together again: no slack at all. Their seeds are used nowhere else,
+  neither to tune the planner nor to test it.
 - ``large``: random buffers by the million.
 
 The first two are read from DIR, by default ``../shared/data`` beside the checkout. Heights are relative to the most
 bytes alive at once. With ``--cpsat`` OR-Tools' two-dimensional no-overlap constraint gets the same time on one
-thread. Seconds are wall time; ``fits`` counts seeds.
+thread. Seconds are wall time, where not said to be of the processor; ``fits`` counts seeds.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import platform
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -35,6 +39,9 @@ sys.path.insert(0, str(ROOT / "tests" / "plan"))
 problems: Any = importlib.import_module("plan_problems")
 
 CAPACITY = 1 << 20
+CUT_COUNTS = (100, 150, 200, 300, 500, 1000)
+CUT_HEIGHT = 1000
+CUT_SEEDS_FROM = 10_000
 
 
 def first_fit(buffers: Buffers) -> float:
@@ -55,8 +62,8 @@ def first_fit(buffers: Buffers) -> float:
     return float((offsets + buffers.size).max() / buffers.max_load())
 
 
-def cpsat(buffers: Buffers, capacity: int, seconds: float) -> str:
-    """Whether CP-SAT fits the buffers into a capacity, and when."""
+def cpsat(buffers: Buffers, capacity: int, seconds: float) -> float:
+    """Seconds in which CP-SAT fits the buffers into a capacity; infinite if it does not in time."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -72,8 +79,17 @@ def cpsat(buffers: Buffers, capacity: int, seconds: float) -> str:
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = 1
     status = solver.solve(model)
-    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    return f"{solver.wall_time:.2f} s" if found else "no"
+    return solver.wall_time if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else float("inf")
+
+
+def shown(seconds: float) -> str:
+    return "no" if seconds == float("inf") else f"{seconds:.2f} s"
+
+
+def solved(seconds: list[float]) -> str:
+    """How many, and when half of those were done."""
+    done = [one for one in seconds if one < float("inf")]
+    return f"{len(done)}/{len(seconds)}" + (f", {median(done):.2f} s" if done else "")
 
 
 def ratio(result: Layout) -> str:
@@ -100,17 +116,18 @@ def traces(arguments: argparse.Namespace, table: Table) -> None:
         )
 
 
-def fitting(arguments: argparse.Namespace, table: Table, named: list[tuple[str, Buffers, int]]) -> None:
+def public(arguments: argparse.Namespace, table: Table) -> None:
     columns = ["problem", "buffers", "greedy", "genetic", "auto fits", "median s", "worst s"]
     for column in columns + (["CP-SAT"] if arguments.cpsat else []):
         table.add_column(column)
-    for name, buffers, capacity in named:
+    for path in sorted((arguments.data / "minimalloc").glob(f"?.{CAPACITY}.csv")):
+        buffers, capacity = read_buffers(path)[0], CAPACITY
         greedy = layout(buffers, method="greedy")
         genetic = layout(buffers, capacity, arguments.time_limit, method="genetic")
         runs = [layout(buffers, capacity, arguments.time_limit, seed) for seed in range(arguments.seeds)]
         seconds = [run.seconds if run.fits else float("inf") for run in runs]
         row = [
-            name,
+            path.name[0],
             str(len(buffers)),
             ratio(greedy),
             f"{genetic.seconds:.2f} s" if genetic.fits else ratio(genetic),
@@ -118,25 +135,29 @@ def fitting(arguments: argparse.Namespace, table: Table, named: list[tuple[str, 
             f"{median(seconds):.2f}",
             f"{max(seconds):.2f}",
         ]
-        table.add_row(*row, *([cpsat(buffers, capacity, arguments.time_limit)] if arguments.cpsat else []))
-
-
-def public(arguments: argparse.Namespace, table: Table) -> None:
-    paths = sorted((arguments.data / "minimalloc").glob(f"?.{CAPACITY}.csv"))
-    fitting(arguments, table, [(path.name[0], read_buffers(path)[0], CAPACITY) for path in paths])
+        table.add_row(*row, *([shown(cpsat(buffers, capacity, arguments.time_limit))] if arguments.cpsat else []))
 
 
 def cut(arguments: argparse.Namespace, table: Table) -> None:
-    named = []
-    for count in (50, 100, 200, 300, 500):
-        for seed in range(2):
-            pieces = problems.perfect_packing(random.Random(seed), count)
-            named.append((f"cut {count} #{seed}", Buffers.of(pieces), 1000))
-    fitting(arguments, table, named)
+    for column in ["pieces", "greedy, mean", "memx auto", *(["CP-SAT"] if arguments.cpsat else [])]:
+        table.add_column(column)
+    limit = arguments.time_limit
+    for count in CUT_COUNTS:
+        seeds = range(CUT_SEEDS_FROM, CUT_SEEDS_FROM + arguments.problems)
+        heights, ours, others = [], [], []
+        for seed in seeds:
+            buffers = Buffers.of(problems.perfect_packing(random.Random(seed), count, height=CUT_HEIGHT))
+            heights.append(layout(buffers, method="greedy").height / CUT_HEIGHT)
+            run = layout(buffers, CUT_HEIGHT, limit)
+            ours.append(run.seconds if run.fits else float("inf"))
+            if arguments.cpsat:
+                others.append(cpsat(buffers, CUT_HEIGHT, limit))
+        row = [str(count), f"{sum(heights) / len(heights):.3f}", solved(ours)]
+        table.add_row(*row, *([solved(others)] if arguments.cpsat else []))
 
 
 def large(arguments: argparse.Namespace, table: Table) -> None:
-    for column in ("lifetimes", "buffers", "memx auto", "method", "s"):
+    for column in ("lifetimes", "buffers", "memx greedy", "method", "s", "s of the processor, all told"):
         table.add_column(column)
     rng = np.random.default_rng(0)
     for count in (n for n in (10_000, 100_000, 1_000_000) if n <= arguments.count):
@@ -150,8 +171,24 @@ def large(arguments: argparse.Namespace, table: Table) -> None:
         }
         for name, make in lifetimes.items():
             low, high = make()
-            result = layout(Buffers(range(count), low, high, size), time_limit=arguments.time_limit)
-            table.add_row(name, f"{count:,}", ratio(result), result.method, f"{result.seconds:.2f}")
+            before = time.process_time()
+            buffers = Buffers(range(count), low, high, size)
+            result = layout(buffers, time_limit=arguments.time_limit, method="greedy")
+            processor = time.process_time() - before
+            row = [name, f"{count:,}", ratio(result), result.method, f"{result.seconds:.2f}", f"{processor:.2f}"]
+            table.add_row(*row)
+
+
+def machine() -> str:
+    """What this runs on, and how busy that is."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    except OSError:
+        pass
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return f"{time.strftime('%Y-%m-%d')}, {model}, {os.cpu_count()} cores, load {load}"
 
 
 def main() -> None:
@@ -160,6 +197,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(parts))
     parser.add_argument("--time-limit", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--problems", type=int, default=5, help="of each count of pieces")
     parser.add_argument("--cpsat", action="store_true")
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
@@ -167,6 +205,7 @@ def main() -> None:
     if unknown := set(arguments.parts) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     console = Console()
+    console.print(machine())
     for name in arguments.parts or parts:
         table = Table(title=name)
         parts[name](arguments, table)
