@@ -20,6 +20,7 @@ _COMMANDS = {
     "demo": "Show the main job on a real training trace.",
     "replay": "Run a trace with memx as its allocator and verify the contents.",
     "plan": "Compute a memory layout for buffers whose lifetimes are known.",
+    "convert": "Turn a trace, a table, a PyTorch snapshot or an RMM log into one of the first two.",
     "segments": "Plan which buffers share memory so that the fewest bytes move.",
     "record": "Record a program's allocations as a trace.",
     "estimate": "Say what memory a program will need, without a GPU.",

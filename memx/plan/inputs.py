@@ -1,22 +1,28 @@
-"""What a file to plan is, by its first bytes."""
+"""What a file is, by its content, and what it says."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import PurePath
 
-from ..errors import PlanError
+from ..errors import PlanError, TraceError
 from ..trace import read
+from ..trace.files import READ_ERRORS, open_reader
+from ..trace.rmm import RMM_HEADER, read_rmm
 from .buffers import Buffers
-from .lifetimes import TRACE_ALIGNMENT, trace_buffers
+from .lifetimes import TRACE_ALIGNMENT, buffers_of, trace_buffers
 from .snapshots import read_snapshot
 from .tables import read_csv
 
-__all__ = ["Source", "read_buffers"]
+__all__ = ["KINDS", "Source", "identify", "read_buffers"]
 
-_PICKLED = b"\x80"
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+KINDS = ("csv", "rmm", "snapshot", "trace")
+
+# A pickled dict begins with the first in protocols from 2 on, with the others in 0 and 1; no text of a table does.
+_PICKLED = (b"\x80", b"(", b"}")
+_PICKLE_SUFFIXES = (".pickle", ".pkl")
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Source:
     sha256 : str
         Of the file's bytes.
     kind : str
-        ``"csv"``, ``"trace"`` or ``"snapshot"``.
+        One of :data:`KINDS`.
     page : int or None
         Bytes of a page, where the file says.
     """
@@ -40,14 +46,45 @@ class Source:
     page: int | None = None
 
 
+def identify(path: str | PathLike[str]) -> str:
+    """Which of :data:`KINDS` a file is; a table that is not known for anything else is ``"csv"``.
+
+    Raises
+    ------
+    PlanError
+        It cannot be read.
+    """
+    name = fspath(path)
+    try:
+        with open_reader(name) as file:
+            head = file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except TraceError as error:
+        raise PlanError(str(error)) from None
+    except READ_ERRORS as error:
+        raise PlanError(f"{name}: the file cannot be read: {error}") from None
+    if head.startswith(_PICKLED) or _plain_suffix(name) in _PICKLE_SUFFIXES:
+        return "snapshot"
+    if head.startswith(b"{"):
+        return "trace"
+    columns = head.split(b"\n")[0].decode("latin-1").lower().split(",")
+    return "rmm" if tuple(column.strip() for column in columns) == RMM_HEADER else "csv"
+
+
+def _plain_suffix(name: str) -> str:
+    """The suffix below that of the compression."""
+    path = PurePath(name)
+    return (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix
+
+
 def read_buffers(
     path: str | PathLike[str], alignment: int | None = None, device: int | None = None
 ) -> tuple[Buffers, Source]:
-    """Read a layout problem from minimalloc's CSV, a memx trace or a PyTorch memory snapshot.
+    """Read a layout problem from minimalloc's CSV, a memx trace, a PyTorch memory snapshot or an RMM log.
 
     Parameters
     ----------
     path : path
+        May be compressed, ``.gz`` or ``.zst``.
     alignment : int, optional
         Bytes to which every offset is aligned at least; None: what the file says for CSV, 512 for others.
     device : int, optional
@@ -61,22 +98,26 @@ def read_buffers(
     name = fspath(path)
     if alignment is not None and alignment < 1:
         raise PlanError(f"an alignment of {alignment} bytes is below 1")
+    kind = identify(name)
+    sha256 = _sha256(name)
+    if kind == "csv":
+        buffers = read_csv(name)
+        return (buffers if alignment is None else buffers.aligned(alignment)), Source(name, sha256, kind)
+    alignment = TRACE_ALIGNMENT if alignment is None else alignment
+    if kind == "trace":
+        trace = read(name)
+        return trace_buffers(trace, alignment), Source(name, sha256, kind, trace.page)
+    if kind == "rmm":
+        return buffers_of(read_rmm(name), alignment, lambda line: f"{name}:{line}"), Source(name, sha256, kind)
+    return read_snapshot(name, device, alignment), Source(name, sha256, kind)
+
+
+def _sha256(name: str) -> str:
     digest = hashlib.sha256()
     try:
         with open(name, "rb") as file:
-            head = file.read(64)
-            file.seek(0)
             while block := file.read(1 << 20):
                 digest.update(block)
     except OSError as error:
         raise PlanError(f"{name}: {error.strerror}") from None
-    sha256 = digest.hexdigest()
-    if head.startswith(_COMPRESSED) or head.lstrip().startswith(b"{"):
-        trace = read(name)
-        buffers = trace_buffers(trace, TRACE_ALIGNMENT if alignment is None else alignment)
-        return buffers, Source(name, sha256, "trace", trace.page)
-    if head.startswith(_PICKLED):
-        buffers = read_snapshot(name, device, TRACE_ALIGNMENT if alignment is None else alignment)
-        return buffers, Source(name, sha256, "snapshot")
-    buffers = read_csv(name)
-    return (buffers if alignment is None else buffers.aligned(alignment)), Source(name, sha256, "csv")
+    return digest.hexdigest()

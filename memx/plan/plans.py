@@ -7,12 +7,12 @@ import os
 from dataclasses import dataclass
 from importlib import metadata
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from ..errors import PlanError
+from ..trace.files import written_whole
 from .buffers import Buffers, Column
 from .check import check_layout
 from .inputs import Source
@@ -57,18 +57,14 @@ def write_layout(path: str | PathLike[str], buffers: Buffers, layout: Layout, so
         The layout does not hold, or the file cannot be written.
     """
     check_layout(buffers, layout.offsets, layout.capacity)
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with open(part, "w", encoding="utf-8", newline="") as file:
-            if target.suffix == ".csv":
+        with written_whole(path) as part, open(part, "w", encoding="utf-8", newline="") as file:
+            if part.suffix == ".csv":
                 write_csv(file, buffers, layout.offsets)
             else:
                 _write_json(file, buffers, layout, source)
-        os.replace(part, target)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise PlanError(f"{target}: {error.strerror}") from None
+        raise PlanError(f"{fspath(path)}: {error.strerror}") from None
 
 
 def read_layout(path: str | PathLike[str]) -> SavedLayout:

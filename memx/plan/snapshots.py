@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from os import PathLike, fspath
 from typing import Any, NoReturn
 
-from ..errors import PlanError
+from ..errors import PlanError, TraceError
 from ..trace import events as ev
+from ..trace.files import open_reader
 from .buffers import Buffers
 from .lifetimes import TRACE_ALIGNMENT, buffers_of
 
-__all__ = ["read_snapshot"]
+__all__ = ["read_snapshot", "snapshot_events"]
 
 
 def read_snapshot(path: str | PathLike[str], device: int | None = None, alignment: int = TRACE_ALIGNMENT) -> Buffers:
@@ -40,6 +43,21 @@ def read_snapshot(path: str | PathLike[str], device: int | None = None, alignmen
         With the file, the entry and what is wrong or missing.
     """
     name = fspath(path)
+    with _without_collector():
+        return buffers_of(
+            snapshot_events(path, device),
+            alignment,
+            lambda entry: f"{name}: history entry {entry}" if entry >= 0 else f"{name}: before the history",
+        )
+
+
+def snapshot_events(path: str | PathLike[str], device: int | None = None) -> Iterator[ev.Event]:
+    """What one device's history says, an event for each of its entries; see :func:`read_snapshot`.
+
+    What was there from the start comes first. ``line`` is the entry, -1 before the first; entries that neither
+    allocate nor complete a free are steps.
+    """
+    name = fspath(path)
     snapshot = _load(name)
     histories = _member(name, snapshot, "device_traces", list, "the snapshot")
     segments = _member(name, snapshot, "segments", list, "the snapshot")
@@ -55,13 +73,9 @@ def read_snapshot(path: str | PathLike[str], device: int | None = None, alignmen
     history = histories[device]
     if not isinstance(history, list):
         raise PlanError(f"{name}: the history of device {device} is not a list")
-
-    first = _before(name, history, segments, device)
-    return buffers_of(
-        chain(first, _events(name, history)),
-        alignment,
-        lambda entry: f"{name}: history entry {entry}" if entry >= 0 else f"{name}: before the history",
-    )
+    streams = {0: 0}
+    first = _before(name, history, segments, device, streams)
+    return chain(first, _events(name, history, streams, {event.id for event in first}))
 
 
 class _Plain(pickle.Unpickler):
@@ -74,21 +88,37 @@ class _Plain(pickle.Unpickler):
         raise PlanError(f"{self.name}: refused: the pickle refers to {pid!r} outside of it")
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A million containers, none in a cycle: looking for cycles among them takes most of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _load(name: str) -> Any:
     try:
-        with open(name, "rb") as file:
+        with open_reader(name) as file, _without_collector():
             unpickler = _Plain(file)
             unpickler.name = name
             return unpickler.load()
-    except (PlanError, MemoryError):
+    except PlanError:
         raise
-    except OSError as error:
-        raise PlanError(f"{name}: {error.strerror}") from None
+    except TraceError as error:
+        raise PlanError(str(error)) from None
+    except MemoryError:
+        raise PlanError(f"{name}: the pickle asks for more memory than there is") from None
     except Exception as error:  # a damaged pickle may raise nearly anything
         raise PlanError(f"{name}: the pickle is damaged: {type(error).__name__}: {error}") from None
 
 
 def _member(name: str, container: Any, key: str, kind: type, what: str) -> Any:
+    if type(container) is dict and type(value := container.get(key)) is kind:
+        return value
     if not isinstance(container, dict):
         raise PlanError(f"{name}: {what} is not a dict")
     if key not in container:
@@ -99,13 +129,13 @@ def _member(name: str, container: Any, key: str, kind: type, what: str) -> Any:
     return value
 
 
-def _before(name: str, history: list[Any], segments: list[Any], device: int) -> list[ev.Event]:
+def _before(name: str, history: list[Any], segments: list[Any], device: int, streams: dict[int, int]) -> list[ev.Alloc]:
     """What was allocated before the oldest entry, in no order."""
     named: set[int] = set()
-    events: list[ev.Event] = []
+    events: list[ev.Alloc] = []
 
     def add(address: int, size: int, stream: int) -> None:
-        events.append(ev.Alloc(_id(address), size, stream, line=-1))
+        events.append(ev.Alloc(_id(address), size, streams.setdefault(stream, len(streams)), line=-1))
         named.add(address)
 
     for i, entry in enumerate(history):
@@ -134,24 +164,26 @@ def _before(name: str, history: list[Any], segments: list[Any], device: int) -> 
     return events
 
 
-def _events(name: str, history: list[Any]) -> Iterator[ev.Event]:
-    live: dict[int, int] = {}
+def _events(name: str, history: list[Any], streams: dict[int, int], held: set[ev.Id]) -> Iterator[ev.Event]:
+    live: dict[ev.Id, int | None] = dict.fromkeys(held)
     for i, entry in enumerate(history):
         what = f"history entry {i}"
         action = _member(name, entry, "action", str, what)
+        event: ev.Event = ev.Step(line=i)
         if action == "alloc":
-            address = _member(name, entry, "addr", int, what)
+            address = _id(_member(name, entry, "addr", int, what))
             if address in live:
-                raise PlanError(f"{name}: {what} allocates {address:#x}, allocated by entry {live[address]} already")
+                since = f"by entry {live[address]}" if live[address] is not None else "from the start"
+                raise PlanError(f"{name}: {what} allocates {address}, allocated {since} already")
             live[address] = i
             size, stream = (_member(name, entry, key, int, what) for key in ("size", "stream"))
-            yield ev.Alloc(_id(address), size, stream, line=i)
+            event = ev.Alloc(address, size, streams.setdefault(stream, len(streams)), line=i)
         elif action == "free_completed":
-            address = _member(name, entry, "addr", int, what)
-            live.pop(address, None)
-            yield ev.Free(_id(address), line=i)
-        else:
-            yield ev.Step(line=i)
+            address = _id(_member(name, entry, "addr", int, what))
+            if address in live:
+                del live[address]
+                event = ev.Free(address, line=i)
+        yield event
 
 
 def _id(address: int) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from typing import TextIO
 
-from ..errors import PlanError
+from ..errors import PlanError, TraceError
+from ..trace.files import READ_ERRORS, open_text
 from .buffers import Buffers, Column
 
-__all__ = ["read_csv", "write_csv"]
+__all__ = ["read_csv", "unique_names", "write_csv"]
 
 _ALIASES = {"buffer": "id", "begin": "lower", "start": "lower", "end": "upper"}
 _REQUIRED = ("id", "lower", "upper", "size")
@@ -31,21 +32,52 @@ def read_csv(path: str | PathLike[str]) -> Buffers:
     """
     name = fspath(path)
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with open_text(name) as file:
             return _parse(name, file)
-    except OSError as error:
-        raise PlanError(f"{name}: {error.strerror}") from None
+    except TraceError as error:
+        raise PlanError(str(error)) from None
+    except READ_ERRORS as error:
+        raise PlanError(f"{name}: the file cannot be read: {error}") from None
     except UnicodeDecodeError as error:
         raise PlanError(f"{name}: not a text file: {error.reason} at byte {error.start}") from None
 
 
-def write_csv(file: TextIO, buffers: Buffers, offsets: Column) -> None:
-    """Write the problem with its layout in the ``offset`` column."""
-    aligned = bool((buffers.alignment != 1).any())
+def write_csv(file: TextIO, buffers: Buffers, offsets: Column | None = None) -> None:
+    """Write the problem, with a layout in the ``offset`` column if there is one.
+
+    In a trace an id may be used again; here the second is called ``id#2``, and so on.
+    """
+    columns = {"lower": buffers.lower, "upper": buffers.upper, "size": buffers.size}
+    if (buffers.alignment != 1).any():
+        columns["alignment"] = buffers.alignment
+    cells: list[list[str] | list[int]] = [column.tolist() for column in columns.values()]
+    header = ["id", *columns]
+    if offsets is not None:
+        header.append("offset")
+        cells.append(offsets.tolist())
+    elif (buffers.fixed >= 0).any():
+        header.append("offset")
+        cells.append(["" if offset < 0 else str(offset) for offset in buffers.fixed.tolist()])
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", "lower", "upper", "size", *(["alignment"] if aligned else []), "offset"])
-    columns = [buffers.lower, buffers.upper, buffers.size, *([buffers.alignment] if aligned else []), offsets]
-    writer.writerows(zip(buffers.ids, *(column.tolist() for column in columns), strict=True))
+    writer.writerow(header)
+    writer.writerows(zip(unique_names(buffers.ids), *cells, strict=True))
+
+
+def unique_names(ids: Sequence[str | int]) -> list[str]:
+    """Ids as text that occurs once: what is there before gets a number."""
+    names = [str(one) for one in ids]
+    taken = set(names)
+    if len(taken) == len(names):
+        return names
+    times: dict[str, int] = {}
+    for i, name in enumerate(names):
+        times[name] = count = times.get(name, 0) + 1
+        while count > 1 and (numbered := f"{name}#{count}") in taken:
+            count += 1
+        if count > 1:
+            taken.add(numbered)
+            times[name], names[i] = count, numbered
+    return names
 
 
 def _parse(name: str, file: TextIO) -> Buffers:

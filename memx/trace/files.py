@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from ..errors import TraceError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["READ_ERRORS", "open_reader", "open_writer"]
+__all__ = ["READ_ERRORS", "open_reader", "open_text", "open_writer", "written_whole"]
 
 #: What reading a damaged file may raise, beside TraceError.
 READ_ERRORS = (OSError, EOFError, zlib.error)
@@ -97,6 +101,28 @@ def open_reader(path: str | PathLike[str]) -> BinaryIO:
         return open(name, "rb")
     except OSError as error:
         raise TraceError(f"{name}: {error.strerror or error}") from None
+
+
+def open_text(path: str | PathLike[str]) -> TextIO:
+    """The decompressed text of a table, line ends as they are; see :func:`open_reader`."""
+    return io.TextIOWrapper(open_reader(path), encoding="utf-8-sig", newline="")
+
+
+@contextmanager
+def written_whole(path: str | PathLike[str]) -> Iterator[Path]:
+    """Another name to write to; the file gets its own when the block ends, and never exists in part.
+
+    Raises
+    ------
+    OSError
+    """
+    target = Path(path)
+    part = target.with_name(f".{os.getpid()}.{target.name}")
+    try:
+        yield part
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def open_writer(path: str | PathLike[str]) -> BinaryIO:

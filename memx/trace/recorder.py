@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import events as ev
 from .reader import Header
+from .streams import PER_THREAD, StreamNumbers
 from .writer import write
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorder"]
 
-_PER_THREAD = 2
 _NON_BLOCKING = 1
 
 #: What the allocator core notes: operation, address, bytes, stream, and the tag's number or, of a wait, the
@@ -67,7 +67,7 @@ class Recorder:
 
 
 def _stream_kind(handle: int) -> str:
-    if handle == _PER_THREAD:
+    if handle == PER_THREAD:
         return "per_thread"
     from cuda.bindings import driver
 
@@ -81,19 +81,18 @@ def translate(
     """Events of a trace from the allocator's notes.
 
     Addresses become ids, a new one for each allocation; stream handles become small numbers, declared before
-    their first use; tags get
-    their names back. What happens to a buffer from before the notes is left out.
+    their first use; tags get their names back. What happens to a buffer from before the notes is left out.
     """
     out: list[ev.Event] = []
     names: dict[int, int] = {}
-    streams: dict[int, int] = {0: 0, 1: 0}
+    streams = StreamNumbers()
     count = 0
 
     def numbered(handle: int) -> int:
-        if handle not in streams:
-            streams[handle] = number = len(streams) - 1
+        number, is_new = streams.take(handle)
+        if is_new:
             out.append(ev.Stream(number, kind_of(handle)))
-        return streams[handle]
+        return number
 
     for op, address, nbytes, handle, other, _time in notes:
         stream = numbered(handle)

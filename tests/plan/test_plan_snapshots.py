@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
 import tracemalloc
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from memx.errors import PlanError
 from memx.plan import Buffers, read_buffers, read_snapshot
@@ -49,7 +51,10 @@ def spans(buffers: Buffers) -> list[tuple[Any, int, int, int]]:
     return [(b.id, b.lower, b.upper, b.size) for b in buffers]
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_two_events_in_each_protocol(path: Path, protocol: int) -> None:
     history = [entry("alloc", 0x1000, 700), entry("free_requested", 0x1000, 700), entry("free_completed", 0x1000, 700)]
     buffers, source = read_buffers(dump(path, history, protocol=protocol))
@@ -161,10 +166,28 @@ class _Hostile:
         return os.system, ("false",)
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-def test_a_pickle_that_names_a_function_is_refused(path: Path, protocol: int) -> None:
-    path.write_bytes(pickle.dumps({"segments": _Hostile()}, protocol))
-    with pytest.raises(PlanError, match=r"refused: .*system"):
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("snapshot", [{"segments": _Hostile()}, _Hostile()], ids=["inside", "alone"])
+def test_a_pickle_that_names_a_function_is_refused(path: Path, protocol: int, snapshot: object) -> None:
+    path.write_bytes(pickle.dumps(snapshot, protocol))
+    for read in (read_snapshot, read_buffers):
+        with pytest.raises(PlanError, match=r"refused: .*system"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"\x80\x02\x82\x01.", "damaged|refused"),  # an extension's number, for a class
+        (b"P7\n.", "refused: the pickle refers to '7'"),  # something kept outside
+        (b"(I1\nios\nsystem\n.", "refused: .*os.system"),  # an instance, as of old
+        (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "refused: .*os.system"),  # a name from the stack
+        (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7fx.", "damaged|more memory"),  # bytes that are not there
+    ],
+)
+def test_other_ways_out_of_a_pickle_are_closed(path: Path, text: bytes, message: str) -> None:
+    path.write_bytes(text)
+    with pytest.raises(PlanError, match=message):
         read_snapshot(path)
 
 
@@ -176,13 +199,53 @@ def test_damaged_pickles_are_refused(path: Path) -> None:
             read_snapshot(path)
 
 
-def long_history(path: Path, pairs: int) -> Path:
+def long_history(path: Path, pairs: int, protocol: int = 5) -> Path:
     history = []
     for i in range(pairs):
         history.append(entry("alloc", 0x1000 * (i % 100), 512 + i % 7))
         history.append(entry("free_completed", 0x1000 * (i % 100)))
     history[-1] = entry("alloc", 0xABC000, 4096)
-    return dump(path, history, protocol=5)
+    return dump(path, history, protocol=protocol)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_compressed(path: Path, suffix: str) -> None:
+    dump(path, [entry("alloc", 0x10)])
+    packed = path.with_name(path.name + suffix)
+    packed.write_bytes({"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix](path.read_bytes()))
+    assert spans(read_buffers(packed)[0]) == [("0x10", 0, 1, 512)]
+
+
+def test_an_old_snapshot_and_a_new_one(path: Path) -> None:
+    """Without most fields, as PyTorch 2.1 wrote it, and with those that 2.14 adds."""
+    held = {"device": 0, "address": 0x100, "stream": 0, "blocks": [{"size": 64, "state": "active_allocated"}]}
+    old = {"segments": [held], "device_traces": [[{"action": "alloc", "addr": 0x10, "size": 8, "stream": 0}]]}
+    new = {
+        "segments": [
+            {
+                **segment(0x100, block("active_allocated", 64, address=0x100, requested_size=64)),
+                "segment_pool_id": (0, 0),
+                "is_expandable": True,
+                "frames": [],
+            }
+        ],
+        "device_traces": [[entry("alloc", 0x10, 8, compile_context="N/A", user_metadata="", time_us=1 << 60)], []],
+        "allocator_settings": {"expandable_segments": True, "roundup_power2_divisions": {}},
+        "external_annotations": [{"stage": "START", "name": "forward", "device": 0, "time_us": 1}],
+        "host_segments": [{"address": 1, "blocks": []}],
+        "host_traces": [{"action": "alloc", "addr": 1}],
+    }
+    for snapshot in (old, new):
+        path.write_bytes(pickle.dumps(snapshot))
+        assert spans(read_snapshot(path)) == [("0x100", 0, 2, 64), ("0x10", 1, 2, 8)]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_long_histories_are_the_same_in_each_protocol(path: Path, protocol: int) -> None:
+    buffers = read_snapshot(long_history(path, 3000, protocol))
+    assert len(buffers) == 3001
+    assert spans(buffers)[:2] == [("0x0", 0, 1, 512), ("0x1000", 2, 3, 513)]
+    assert spans(buffers)[-1] == ("0xabc000", 5999, 6000, 4096)
 
 
 def test_the_last_event_of_many_is_there(path: Path) -> None:
