@@ -73,8 +73,10 @@ def environment_for(memory: str, host_memory: str, page: str, devices: int, seed
     before = os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":")
     preload = paths + [entry for entry in before if entry and entry not in paths]
     setting = f"memory={memory},host_memory={host_memory},page={page},devices={devices},seed={seed}"
+    # Every device that was asked for is visible.
+    kept = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     return {
-        **os.environ,
+        **kept,
         "LD_PRELOAD": ":".join(preload),
         "MEMX_SIMULATE": setting,
         "TRITON_LIBCUDA_PATH": str(Path(paths[0]).parent),  # where Triton links the driver

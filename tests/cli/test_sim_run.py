@@ -43,7 +43,16 @@ def test_a_program_finds_the_device_that_was_asked_for() -> None:
 
 
 def test_the_programs_that_it_starts_do_too() -> None:
-    done = run("--quiet", "--memory", "64MiB", "sh", "-c", f'"{sys.executable}" -c "$ASK"; exit 7', ASK=ASK)
+    done = run(
+        "--quiet",
+        "--memory",
+        "64MiB",
+        "sh",
+        "-c",
+        f'"{sys.executable}" -c "$ASK"; exit 7',
+        ASK=ASK,
+        CUDA_VISIBLE_DEVICES="",
+    )
     assert done.stdout.split() == ["0", "0", "0", "1", str(64 << 20)]
     assert done.stderr == ""
     assert done.returncode == 7

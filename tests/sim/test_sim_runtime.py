@@ -213,10 +213,16 @@ runtime, out = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
 kernels("memx_touch", 0, 4096, 64, 1)
 print(runtime.cudaDeviceSynchronize(), runtime.cudaGetLastError(), runtime.cudaGetLastError())
 print(runtime.cudaMalloc(ctypes.byref(out), ctypes.c_size_t(64)))
-print(runtime.cudaDeviceReset(), runtime.cudaGetLastError(), runtime.cudaDeviceSynchronize())
+def in_another_thread(call):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start(), thread.join()
+    return found[0]
+print(in_another_thread(runtime.cudaGetLastError), in_another_thread(runtime.cudaDeviceSynchronize))
+print(in_another_thread(runtime.cudaDeviceReset), runtime.cudaGetLastError(), runtime.cudaDeviceSynchronize())
 """
     )
-    assert out.split() == ["700", "700", "700", "700", "0", "0", "0"]
+    assert out.split() == ["700", "700", "700", "700", "0", "700", "0", "0", "0"]
 
 
 def test_symbols_have_the_versions_that_programs_ask_for(runtime: ctypes.CDLL) -> None:

@@ -85,11 +85,15 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t code) {
 }
 
 cudaError_t CUDARTAPI cudaGetLastError(void) {
-  const cudaError_t code = t_state.last;
+  const cudaError_t code = cudaPeekAtLastError();
   if (!is_sticky(code)) t_state.last = cudaSuccess;
   return code;
 }
 
-cudaError_t CUDARTAPI cudaPeekAtLastError(void) { return t_state.last; }
+// What nothing recovers from stays until the device is reset, by whichever thread.
+cudaError_t CUDARTAPI cudaPeekAtLastError(void) {
+  if (is_sticky(t_state.last) && t_state.resets != resets()) t_state.last = cudaSuccess;
+  return t_state.last;
+}
 
 }  // extern "C"

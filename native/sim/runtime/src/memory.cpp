@@ -1,5 +1,6 @@
 // Allocations of device and host memory, pools, and what an address is.
 #include "runtime.h"
+#include "values.h"
 
 using namespace memxrt;
 
@@ -13,7 +14,15 @@ cudaError_t allocate(void** out, size_t bytes, Allocate&& with) {
   if (!out) return done(cudaErrorInvalidValue);
   USE_CONTEXT();
   *out = nullptr;
-  return bytes ? done(with()) : cudaSuccess;
+  if (!bytes) return cudaSuccess;
+  const CUresult code = with();
+  if (code == CUDA_SUCCESS) memory_given(address(*out), bytes);
+  return done(code);
+}
+
+cudaError_t release(CUresult code, void* pointer) {
+  if (code == CUDA_SUCCESS) memory_taken(address(pointer));
+  return done(code);
 }
 
 }  // namespace
@@ -25,13 +34,13 @@ cudaError_t CUDARTAPI cudaMalloc(void** out, size_t bytes) {
 }
 
 cudaError_t CUDARTAPI cudaMallocPitch(void** out, size_t* pitch, size_t width, size_t height) {
-  return allocate(out, width && height,
+  return allocate(out, width * height,
                   [&] { return cuMemAllocPitch(reinterpret_cast<CUdeviceptr*>(out), pitch, width, height, 4); });
 }
 
 cudaError_t CUDARTAPI cudaFree(void* pointer) {
   USE_CONTEXT();
-  return done(cuMemFree(address(pointer)));
+  return release(cuMemFree(address(pointer)), pointer);
 }
 
 cudaError_t CUDARTAPI cudaHostAlloc(void** out, size_t bytes, unsigned int flags) {
@@ -42,7 +51,7 @@ cudaError_t CUDARTAPI cudaMallocHost(void** out, size_t bytes) { return cudaHost
 
 cudaError_t CUDARTAPI cudaFreeHost(void* pointer) {
   USE_CONTEXT();
-  return pointer ? done(cuMemFreeHost(pointer)) : cudaSuccess;
+  return pointer ? release(cuMemFreeHost(pointer), pointer) : cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaHostRegister(void* pointer, size_t bytes, unsigned int flags) {
@@ -108,7 +117,7 @@ cudaError_t CUDARTAPI cudaMallocFromPoolAsync(void** out, size_t bytes, cudaMemP
 
 cudaError_t CUDARTAPI cudaFreeAsync(void* pointer, cudaStream_t stream) {
   USE_CONTEXT();
-  return done(cuMemFreeAsync(address(pointer), stream));
+  return release(cuMemFreeAsync(address(pointer), stream), pointer);
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {

@@ -44,6 +44,8 @@ cudaError_t hold_again(CUcontext current) {
 
 }  // namespace
 
+int resets() { return primaries().lost.load(std::memory_order_relaxed); }
+
 bool is_sticky(cudaError_t code) {
   switch (code) {
     case cudaErrorECCUncorrectable:

@@ -9,16 +9,21 @@ namespace memxrt {
 
 struct ThreadState {
   cudaError_t last = cudaSuccess;
+  int resets = 0;  // of devices, before that
   int device = 0;  // the one chosen, until a context is current
 };
 extern constinit thread_local ThreadState t_state;
+int resets();  // of primary contexts, so far
 
 // The codes of the driver and of the runtime are the same numbers.
 inline cudaError_t to_runtime(CUresult code) { return static_cast<cudaError_t>(code); }
 
 // The end of every function: failures are remembered for cudaGetLastError.
 inline cudaError_t done(cudaError_t code) {
-  if (code != cudaSuccess) t_state.last = code;
+  if (code != cudaSuccess) {
+    t_state.last = code;
+    t_state.resets = resets();
+  }
   return code;
 }
 inline cudaError_t done(CUresult code) { return done(to_runtime(code)); }

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 namespace memxrt {
 
@@ -19,6 +20,7 @@ struct Values {
   std::mutex lock;
   uint64_t kernels = 0;
   std::map<uint64_t, Write> writes;  // by address, disjoint
+  std::unordered_map<uint64_t, size_t> allocations;
 };
 
 Values& values() {
@@ -64,6 +66,21 @@ void value_written(uint64_t at, size_t bytes, bool known) {
   const std::lock_guard guard(all.lock);
   make_room(all.writes, at, at + bytes);
   all.writes[at] = {bytes, all.kernels, true, known};
+}
+
+void memory_given(uint64_t at, size_t bytes) {
+  Values& all = values();
+  const std::lock_guard guard(all.lock);
+  all.allocations[at] = bytes;
+}
+
+void memory_taken(uint64_t at) {
+  Values& all = values();
+  const std::lock_guard guard(all.lock);
+  const auto found = all.allocations.find(at);
+  if (found == all.allocations.end()) return;
+  make_room(all.writes, at, at + found->second);
+  all.allocations.erase(found);
 }
 
 bool value_unknown(uint64_t at, size_t bytes) {

@@ -14,6 +14,9 @@ inline constexpr size_t kSingleValueBytes = 16;
 void kernel_queued();
 // A copy or fill of device memory; `known`: what it wrote is.
 void value_written(uint64_t at, size_t bytes, bool known);
+// Allocations, so that nothing is remembered of memory that is gone.
+void memory_given(uint64_t at, size_t bytes);
+void memory_taken(uint64_t at);
 // Whether these bytes, no more than a single value, are a kernel's result for all that is known.
 bool value_unknown(uint64_t at, size_t bytes);
 
