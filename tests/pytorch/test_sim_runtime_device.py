@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -16,29 +15,29 @@ import memx
 
 pytestmark = pytest.mark.torch_cuda
 
+PACKAGE = Path(memx.__file__).parent
 PROGRAM = Path(__file__).parent / "on_device.py"
 CHECKS = re.findall(r"^def (check_\w+)", PROGRAM.read_text(), re.MULTILINE)
-ALLOCATORS = {"native": "expandable_segments:False", "expandable": "expandable_segments:True"}
 
 
-@functools.cache
-def failures(allocator: str) -> dict[str, str]:
+@pytest.fixture(scope="module", params=["native", "expandable"])
+def failures(request: pytest.FixtureRequest) -> dict[str, str]:
+    """What each check found wrong, from one run of all."""
     program = [sys.executable, str(PROGRAM)]
-    root = Path(memx.__file__).parents[1]
+    expandable = f"expandable_segments:{request.param == 'expandable'}"
     done = subprocess.run(
         [sys.executable, "-m", "memx", "sim", "run", "--quiet", "--memory=1GiB", "--devices=2", "--", *program],
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(root), "PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator]},
+        cwd=PACKAGE / "data",
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTORCH_CUDA_ALLOC_CONF": expandable},
     )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("allocator", ALLOCATORS)
 @pytest.mark.parametrize("check", CHECKS)
-def test_on_the_simulated_device(allocator: str, check: str) -> None:
-    failed = failures(allocator)[check]
-    assert not failed, failed
+def test_on_the_simulated_device(failures: dict[str, str], check: str) -> None:
+    assert not failures[check], failures[check]

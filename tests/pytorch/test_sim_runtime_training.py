@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -17,15 +16,16 @@ import memx
 
 pytestmark = pytest.mark.torch_cuda
 
+PACKAGE = Path(memx.__file__).parent
 PROGRAM = Path(__file__).parent / "models.py"
 MODELS = re.findall(r'^    "([\w-]+)": \(', PROGRAM.read_text(), re.MULTILINE)
 # How far the two may be apart where an operator allocates something inside.
 INSIDE_OPERATORS = {"block-dropout": 0.001, "text": 0.03, "experts": None}
 
 
-@functools.cache
+@pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    root = Path(memx.__file__).parents[1]
+    """Of all models, from one run."""
     program = [sys.executable, "-W", "ignore", str(PROGRAM)]
     done = subprocess.run(
         [sys.executable, "-m", "memx", "sim", "run", "--quiet", "--memory", "2GiB", "--", *program],
@@ -33,21 +33,22 @@ def results() -> dict[str, Any]:
         text=True,
         timeout=110,
         check=False,
+        cwd=PACKAGE / "data",
         # Without its workspace, which is in no arithmetic.
-        env={**os.environ, "PYTHONPATH": str(root), "CUBLAS_WORKSPACE_CONFIG": ":0:0"},
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "CUBLAS_WORKSPACE_CONFIG": ":0:0"},
     )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_training_takes_the_memory_that_arithmetic_says(model: str) -> None:
-    result = results()[model]
+def test_training_takes_the_memory_that_arithmetic_says(results: dict[str, Any], model: str) -> None:
+    result = results[model]
     assert not result["error"], result["error"]
     tolerance = INSIDE_OPERATORS.get(model, 0)
     if tolerance is not None:
         assert result["measured"] == pytest.approx(result["computed"], rel=tolerance, abs=0)
 
 
-def test_training_leaves_no_race() -> None:
-    assert results()["races"] == 0
+def test_training_leaves_no_race(results: dict[str, Any]) -> None:
+    assert results["races"] == 0
