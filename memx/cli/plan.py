@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from ..plan.layouts import METHODS
 from ..plan.plans import write_layout
 from ..plan.plot import PICTURE_SUFFIXES, plot_layout
 from ..sizes import format_size
-from .options import as_bytes, size
+from .options import as_bytes, factor, size
 from .output import print_json
 
 __all__ = ["plan"]
@@ -32,6 +33,7 @@ __all__ = ["plan"]
 @click.option("--time-limit", type=click.FloatRange(min=0), default=10.0, show_default=True, help="Seconds.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the search.")
 @click.option("--align", callback=size, help="Align every offset at least to this. [default: 512, CSV 1]")
+@click.option("--scale", callback=factor, help="Shrink every size of a trace, as a scaled replay does.")
 @click.option("--device", type=click.IntRange(min=0), help="Which device of a snapshot of several.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write the plan: NAME.json or NAME.csv.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the layout: png, svg or pdf.")
@@ -44,6 +46,7 @@ def plan(
     time_limit: float,
     seed: int,
     align: str | None,
+    scale: Fraction | None,
     device: int | None,
     output: Path | None,
     plot: Path | None,
@@ -55,7 +58,7 @@ def plan(
     snapshot. Status 1: the layout does not fit the capacity, and no plan is written.
     """
     _check_names(output, plot)
-    buffers, source = read_buffers(file, as_bytes(align), device)
+    buffers, source = read_buffers(file, as_bytes(align), device, scale)
     limit = as_bytes(capacity, source.page)
     with Console(stderr=True).status(f"laying out {len(buffers):,} buffers"):
         result = layout(buffers, limit, time_limit, seed, method=method)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InvalidValueError
 from ..sizes import format_size
 from .options import as_bytes, factor, size
 from .output import print_json, progress_bar
@@ -76,9 +75,6 @@ def replay(
     from ..trace import Trace
 
     chosen = allocators or ("memx",)
-    if plan is not None:
-        raise InvalidValueError("--plan: playing back a plan is not available in this version")
-
     if plot:
         from ..report import check_picture
 
@@ -99,13 +95,19 @@ def replay(
     if chosen == ("memx",):
         prepare_device(limits, simulated, contents=verify)
         with progress_bar(loaded.name, summary.events) as progress:
-            results.append(run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every))
+            results.append(run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every, plan=plan))
     else:
         with progress_bar(loaded.name, len(chosen) * summary.events) as progress:
             for name in chosen:
                 results.append(
                     replay_apart(
-                        loaded, limits, allocator=name, verify=verify, simulate=simulated, sample_every=sample_every
+                        loaded,
+                        limits,
+                        allocator=name,
+                        verify=verify,
+                        simulate=simulated,
+                        sample_every=sample_every,
+                        plan=plan,
                     )
                 )
                 if progress:

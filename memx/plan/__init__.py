@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .buffers import Buffer, Buffers
 from .check import check_layout, find_overlap
 from .inputs import Source, read_buffers
 from .layouts import Layout, layout
 from .lifetimes import trace_buffers
+from .plans import SavedLayout, read_layout, write_layout
 from .snapshots import read_snapshot
 from .tables import read_csv, write_csv
+
+if TYPE_CHECKING:
+    from .playback import Playback, use
 
 __all__ = [
     "Buffer",
     "Buffers",
     "Layout",
+    "Playback",
+    "SavedLayout",
     "Source",
     "check_layout",
     "find_overlap",
     "layout",
     "read_buffers",
     "read_csv",
+    "read_layout",
     "read_snapshot",
     "trace_buffers",
+    "use",
     "write_csv",
+    "write_layout",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only play-back needs the allocator and cuda.core.
+    if name in ("Playback", "use"):
+        from . import playback
+
+        return getattr(playback, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

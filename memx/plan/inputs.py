@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fractions import Fraction
 from os import PathLike, fspath
 from pathlib import PurePath
 
 from ..errors import PlanError, TraceError
-from ..trace import read
+from ..trace import Trace
 from ..trace.files import READ_ERRORS, open_reader
 from ..trace.rmm import RMM_HEADER, read_rmm
 from .buffers import Buffers
 from .lifetimes import TRACE_ALIGNMENT, buffers_of, trace_buffers
+from .order import AllocationOrder, allocation_order
 from .snapshots import read_snapshot
 from .tables import read_csv
 
@@ -38,12 +40,15 @@ class Source:
         One of :data:`KINDS`.
     page : int or None
         Bytes of a page, where the file says.
+    order : AllocationOrder or None
+        How the program allocates, where the file is a trace.
     """
 
     path: str
     sha256: str
     kind: str
     page: int | None = None
+    order: AllocationOrder | None = None
 
 
 def identify(path: str | PathLike[str]) -> str:
@@ -77,7 +82,10 @@ def _plain_suffix(name: str) -> str:
 
 
 def read_buffers(
-    path: str | PathLike[str], alignment: int | None = None, device: int | None = None
+    path: str | PathLike[str],
+    alignment: int | None = None,
+    device: int | None = None,
+    scale: Fraction | None = None,
 ) -> tuple[Buffers, Source]:
     """Read a layout problem from minimalloc's CSV, a memx trace, a PyTorch memory snapshot or an RMM log.
 
@@ -89,6 +97,8 @@ def read_buffers(
         Bytes to which every offset is aligned at least; None: what the file says for CSV, 512 for others.
     device : int, optional
         Which device of a snapshot; needed where several have a history.
+    scale : Fraction, optional
+        Multiplies the sizes of a trace, as a scaled replay does.
 
     Raises
     ------
@@ -99,14 +109,16 @@ def read_buffers(
     if alignment is not None and alignment < 1:
         raise PlanError(f"an alignment of {alignment} bytes is below 1")
     kind = identify(name)
+    if scale is not None and kind != "trace":
+        raise PlanError(f"{name}: only a trace can be scaled")
     sha256 = _sha256(name)
     if kind == "csv":
         buffers = read_csv(name)
         return (buffers if alignment is None else buffers.aligned(alignment)), Source(name, sha256, kind)
     alignment = TRACE_ALIGNMENT if alignment is None else alignment
     if kind == "trace":
-        trace = read(name)
-        return trace_buffers(trace, alignment), Source(name, sha256, kind, trace.page)
+        trace = Trace(name, scale=scale)
+        return trace_buffers(trace, alignment), Source(name, sha256, kind, trace.page, allocation_order(trace))
     if kind == "rmm":
         return buffers_of(read_rmm(name), alignment, lambda line: f"{name}:{line}"), Source(name, sha256, kind)
     return read_snapshot(name, device, alignment), Source(name, sha256, kind)

@@ -17,6 +17,7 @@ from .buffers import Buffers, Column
 from .check import check_layout
 from .inputs import Source
 from .layouts import Layout
+from .order import AllocationOrder
 from .tables import write_csv
 
 __all__ = ["SavedLayout", "read_layout", "write_layout"]
@@ -36,6 +37,8 @@ class SavedLayout:
     capacity : int or None
     source_sha256 : str
         Of the file that the plan was made from.
+    order : AllocationOrder or None
+        How the program allocates, where that file was a trace.
     """
 
     buffers: Buffers
@@ -43,6 +46,7 @@ class SavedLayout:
     height: int
     capacity: int | None
     source_sha256: str
+    order: AllocationOrder | None = None
 
 
 def write_layout(path: str | PathLike[str], buffers: Buffers, layout: Layout, source: Source) -> None:
@@ -93,6 +97,7 @@ def read_layout(path: str | PathLike[str]) -> SavedLayout:
         offsets = np.array(table["offset"], np.int64)
         height, capacity = document["height"], document["capacity"]
         sha256 = document["source"]["sha256"]
+        order = _order(document.get("order"), len(buffers))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise PlanError(f"{name}: a damaged plan: {type(error).__name__}: {error}") from None
     try:
@@ -102,7 +107,7 @@ def read_layout(path: str | PathLike[str]) -> SavedLayout:
     use = buffers.occupying
     if height != int((offsets + buffers.size)[use].max(initial=0)):
         raise PlanError(f"{name}: the height of {height} is not that of its buffers")
-    return SavedLayout(buffers, offsets, height, capacity, sha256)
+    return SavedLayout(buffers, offsets, height, capacity, sha256, order)
 
 
 def _write_json(file: TextIO, buffers: Buffers, layout: Layout, source: Source) -> None:
@@ -127,8 +132,19 @@ def _write_json(file: TextIO, buffers: Buffers, layout: Layout, source: Source) 
             "offset": layout.offsets.tolist(),
         },
     }
+    if source.order is not None:
+        document["order"] = {"streams": source.order.streams, "steps": source.order.steps}
     json.dump(document, file)
     file.write("\n")
+
+
+def _order(says: Any, count: int) -> AllocationOrder | None:
+    if says is None:
+        return None
+    order = AllocationOrder(tuple(map(int, says["streams"])), tuple(map(int, says["steps"])))
+    if len(order.streams) != count or any(not 0 <= step < count for step in order.steps):
+        raise ValueError("its order of allocations is not that of its buffers")
+    return order
 
 
 def _version() -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from .. import sim
 from ..errors import DriverError, MemxError
@@ -16,6 +17,9 @@ from .operations import ContextLostError, Operations
 from .outcomes import EXPECTED_ERRORS
 from .results import Result, Sample
 from .threads import HostThreads
+
+if TYPE_CHECKING:
+    from ..plan import SavedLayout
 
 __all__ = ["replay"]
 
@@ -32,6 +36,7 @@ def replay(
     device: int = 0,
     progress: Callable[[int], None] | None = None,
     sample_every: int = 0,
+    plan: SavedLayout | str | PathLike[str] | None = None,
 ) -> Result:
     """Run a trace on a device.
 
@@ -52,6 +57,8 @@ def replay(
         Told the number of events done, now and then.
     sample_every : int
         Keep the state after every so many events in ``Result.samples``; 0: do not.
+    plan : plan or path, optional
+        What memx serves allocations by; PyTorch's allocators take none.
 
     Returns
     -------
@@ -70,6 +77,10 @@ def replay(
             sim.clear_races()
         native = _allocator(allocator, device, limits, simulated, driver, framework)
         try:
+            if plan is not None and allocator == "memx":
+                from ..plan.playback import play
+
+                play(native, plan)
             run = _Run(
                 events,
                 limits,
@@ -80,6 +91,7 @@ def replay(
                 simulated=simulated,
                 progress=progress,
                 sample_every=sample_every,
+                planned=plan is not None and allocator == "memx",
             )
             return run.run()
         finally:
@@ -120,6 +132,7 @@ class _Run:
         simulated: bool,
         progress: Callable[[int], None] | None,
         sample_every: int,
+        planned: bool,
     ) -> None:
         self._source = events
         self._limits = limits
@@ -128,6 +141,7 @@ class _Run:
         self._simulated = simulated
         self._progress = progress
         self._sample_every = sample_every
+        self._planned = planned
         self._result = Result(allocator=allocator)
         self._operations = Operations(
             self._native, driver, self._result, lazy=limits.lazy, verify=verify, simulated=simulated
@@ -205,6 +219,8 @@ class _Run:
         result.migrated_in_bytes = statistics["migrated_in_bytes"]
         result.migrated_out_bytes = statistics["migrated_out_bytes"]
         made = {name: count - calls_before.get(name, 0) for name, count in self._operations.driver_calls().items()}
+        if self._planned:
+            result.plan = self._native.plan_statistics()
         result.driver_calls = {name: count for name, count in sorted(made.items()) if count}
         if self._simulated:
             costs = sim.costs()

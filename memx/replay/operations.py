@@ -305,6 +305,7 @@ class Operations:
             self.failed(event, f"{differences} bytes of {event.id!r} are not what was written")
 
     def _step(self, event: ev.Step) -> None:  # noqa: ARG002
+        self._resource.begin_step()
         self._calls_before = self.driver_calls()
 
     # -- outcomes ----------------------------------------------------------------------------------------

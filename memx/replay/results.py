@@ -40,6 +40,8 @@ class Result:
     mismatches : int
         Bytes that were not what had been written.
     failed_expectations : int
+    plan : dict or None
+        Allocations served at planned places, and not, by reason (:meth:`memx.plan.Playback.statistics`).
     failures : list of str
         The first of them, in words.
     """
@@ -59,6 +61,7 @@ class Result:
     mismatches: int = 0
     failed_expectations: int = 0
     failures: list[str] = field(default_factory=list)
+    plan: dict[str, int] | None = None
     wall_s: float = 0.0
     samples: list[Sample] = field(default_factory=list, repr=False)
 
@@ -90,6 +93,7 @@ class Result:
                 "mismatches",
                 "failed_expectations",
                 "failures",
+                "plan",
                 "wall_s",
             )
         }

@@ -102,6 +102,9 @@ class TorchAllocator:
         """As ``torch.cuda.empty_cache``."""
         self._torch.cuda.empty_cache()
 
+    def begin_step(self) -> None:
+        """PyTorch plays no plans."""
+
     def rebalance(self) -> None:
         """PyTorch has no host memory to move from."""
 

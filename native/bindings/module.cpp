@@ -184,6 +184,34 @@ NB_MODULE(_native, m) {
       .def("announce_capture", &Resource::announce_capture, nb::arg("begin"), NoGil())
       .def("private_tag", &Resource::private_tag, nb::arg("tag"), NoGil())
       .def("retire_tag", &Resource::retire_tag, nb::arg("tag"), NoGil())
+      .def("use_plans",
+           [](Resource& self, const std::vector<std::pair<std::vector<std::tuple<std::uint64_t, std::uint64_t, std::int64_t>>,
+                                                          std::uint64_t>>& given) {
+             std::vector<Plan> plans;
+             for (const auto& [allocations, repeat_from] : given) {
+               Plan& plan = plans.emplace_back();
+               plan.repeat_from = repeat_from;
+               for (const auto& [bytes, offset, stream] : allocations) plan.allocations.push_back({bytes, offset, stream});
+             }
+             self.use_plans(std::move(plans));
+           },
+           nb::arg("plans"), NoGil())
+      .def("begin_step", &Resource::begin_step, nb::arg("plan") = nb::none(), NoGil())
+      .def("stop_plans", &Resource::stop_plans, NoGil())
+      .def("plan_statistics",
+           [](Resource& self) {
+             Resource::PlanStatistics statistics;
+             {
+               GilRelease release;
+               statistics = self.plan_statistics();
+             }
+             nb::dict out;
+             out["served"] = statistics.served;
+             out["departed"] = statistics.departed;
+             out["blocked"] = statistics.blocked;
+             out["arena_bytes"] = statistics.arena_bytes;
+             return out;
+           })
       .def("begin_use",
            [](Resource& self, const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, unsigned>>& operands,
               std::uint64_t stream) {

@@ -29,7 +29,10 @@ struct alignas(64) Block {
   Block* list_prev = nullptr;  // of free blocks: others of the same size class
   Block* list_next = nullptr;
   KeyId key = 0;
-  std::uint32_t list = 0;  // of free blocks
+  union {
+    std::uint32_t list = 0;   // of free blocks
+    std::uint32_t asked_tag;  // of live blocks: the caller's, which is not the key's where a plan placed it
+  };
   Slot slot = 0;           // of live blocks: the allocation's stream
   std::uint32_t pins : 24 = 0;
   bool live : 1 = false;

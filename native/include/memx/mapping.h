@@ -32,6 +32,7 @@ struct Mapping {
   std::uint64_t touched = 0;     // when last used, by the store's clock
   std::uint32_t pins = 0;        // uses in progress: not moved
   bool busy = false;             // being moved: not used
+  bool kept = false;             // of an arena: not idle when nothing is alive on it
   bool stuck = false;            // a rollback could not unmap it: its contents mean nothing
   PointSet uses;                 // lazy: work queued on it
   Mapping* prev = nullptr;
@@ -100,6 +101,8 @@ class PageTable {
   // Blocks in [begin, end) bytes came to life or ended.
   void add_live(std::uint64_t begin, std::uint64_t end);
   void remove_live(std::uint64_t begin, std::uint64_t end);
+  // The mappings of [begin, end) are an arena's, or are so no more.
+  void keep(std::uint64_t begin, std::uint64_t end, bool kept);
   void set_live(Mapping* mapping, std::uint64_t bytes);
   void touch(Mapping* mapping);  // the most recently used now
 
@@ -128,7 +131,7 @@ class PageTable {
   std::vector<int> peers_;
   std::vector<CUmemAccessDesc> access_;
   SparseArray<Page> pages_;
-  MappingList live_[2], idle_[2], stuck_;
+  MappingList live_[2], idle_[2], kept_, stuck_;  // kept_: those with nothing alive
   std::uint64_t idle_bytes_[2] = {}, mapped_bytes_[2] = {};
   std::uint64_t inactive_bytes_ = 0;
 };

@@ -58,6 +58,8 @@ class Pool {
   void hold(Block* free);
   void unhold(Block* held);
   void extend(Block* held_tail, std::uint64_t bytes);
+  // [begin, end), all of it free and of one key, becomes one block, held, that waits for all of their points.
+  Block* hold_range(std::uint64_t begin, std::uint64_t end);
   // The points that all of [begin, end) waits for; false if something there is live or held.
   bool free_points(std::uint64_t begin, std::uint64_t end, PointSet& out);
   // The points that the free parts of it wait for.

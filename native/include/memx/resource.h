@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "memx/counters.h"
+#include "memx/playback.h"
 #include "memx/store.h"
 #include "memx/trace.h"
 
@@ -58,6 +59,15 @@ class Resource {
   // the same tag while it is captured. retire_tag: that pool is gone, and so is every graph that used it.
   void private_tag(std::uint32_t tag);
   void retire_tag(std::uint32_t tag);
+
+  // Serves allocations at planned places until stop_plans; several plans lie over each other in one arena.
+  void use_plans(std::vector<Plan> plans);
+  void begin_step(std::optional<std::uint64_t> plan);
+  void stop_plans();
+  struct PlanStatistics {
+    std::uint64_t served = 0, departed = 0, blocked = 0, arena_bytes = 0;
+  };
+  PlanStatistics plan_statistics();
 
   struct Use {
     std::uint64_t address, offset, bytes;
@@ -109,6 +119,7 @@ class Resource {
   Lock enter_even_closed();  // locked; throws after a fork, whose lock may be another thread's for ever
   Block* live_block(std::uint64_t address, const char* doing);
   void free_on(std::uint64_t address, const CUstream* stream);
+  Block* planned_block(Lock& lock, const Request& request);
   Demand& demand(std::uint64_t requested) { return by_size_[requested > kSmallBytes]; }
   void update();
 
@@ -120,6 +131,12 @@ class Resource {
   std::uint64_t first_address_, end_address_;  // of the reservation
   std::map<std::string, std::uint32_t> tags_;
   TraceLog log_;
+  struct Arena {
+    Playback playback;
+    std::uint64_t begin, end;
+    std::uint32_t tag;
+  };
+  std::shared_ptr<Arena> arena_;  // kept by who is allocating in it while another thread ends it
   Demand all_, by_size_[2];  // small, large
   Gauge active_;
   std::uint64_t out_of_memory_errors_ = 0;

@@ -71,6 +71,11 @@ class Store {
   Block* allocate(Lock& lock, const Request& request);
   // Ends a block whose pages still wait for `points`.
   void release(Block* block, PointSet points);
+  // Device memory that stays for planned blocks, under a tag of its own; returns where it begins.
+  std::uint64_t make_arena(Lock& lock, std::uint64_t bytes, std::uint32_t tag);
+  void end_arena(std::uint64_t begin, std::uint64_t end, std::uint32_t tag);  // past the gate
+  // A live block there, or null: something there is alive, or not ordered before the stream.
+  Block* allocate_at(Lock& lock, const Request& request, std::uint64_t begin);
   // What a stream frees in captures under this tag it may have again in them.
   void make_private(std::uint32_t tag);
   // The tag's memory becomes ordinary, and its graphs are gone.
@@ -164,6 +169,9 @@ class Store {
   void drop_swap(std::uint64_t page);
   void collect_dropped();
   std::uint64_t live_in_page(std::uint64_t page);
+
+  // arena.cpp
+  bool planned(const Block* block);
 
   // moves.cpp
   struct Relocation;

@@ -32,7 +32,7 @@ PageTable::PageTable(Device& device, AddressSpace& space, Physical& physical)
 }
 
 PageTable::~PageTable() {
-  for (MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1], &stuck_})
+  for (MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1], &kept_, &stuck_})
     while (Mapping* mapping = list->front()) {
       if (unmap_pages(mapping) == CUDA_SUCCESS) {
         physical_.put(forget(mapping));
@@ -70,7 +70,7 @@ PageTable::Failure PageTable::add_peer(Lock& lock, int peer) {
   Failure failure;
   failure.call = Call::cuMemSetAccess;
   std::vector<const Mapping*> mappings;  // which only those past the gate take away
-  for (const MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1]})
+  for (const MappingList* list : {&live_[0], &live_[1], &idle_[0], &idle_[1], &kept_})
     for (const Mapping* mapping = list->front(); mapping; mapping = mapping->next) mappings.push_back(mapping);
   lock.drive([&] {
     for (const Mapping* mapping : mappings)
@@ -210,7 +210,9 @@ bool PageTable::unstick(Lock& lock) {
 
 void PageTable::enlist(Mapping* mapping) {
   const int tier = static_cast<int>(mapping->handle.tier);
-  if (mapping->live_bytes == 0) {
+  if (mapping->live_bytes == 0 && mapping->kept) {
+    kept_.push_back(mapping);
+  } else if (mapping->live_bytes == 0) {
     idle_[tier].push_back(mapping);
     idle_bytes_[tier] += bytes(mapping);
   } else {
@@ -221,13 +223,23 @@ void PageTable::enlist(Mapping* mapping) {
 
 void PageTable::delist(Mapping* mapping) {
   const int tier = static_cast<int>(mapping->handle.tier);
-  if (mapping->live_bytes == 0) {
+  if (mapping->live_bytes == 0 && mapping->kept) {
+    kept_.remove(mapping);
+  } else if (mapping->live_bytes == 0) {
     idle_[tier].remove(mapping);
     idle_bytes_[tier] -= bytes(mapping);
   } else {
     live_[tier].remove(mapping);
     if (mapping->handle.tier == Tier::kDevice) inactive_bytes_ -= bytes(mapping) - mapping->live_bytes;
   }
+}
+
+void PageTable::keep(std::uint64_t begin, std::uint64_t end, bool kept) {
+  change_live(begin, end, [&](Mapping* mapping, std::uint64_t) {
+    delist(mapping);
+    mapping->kept = kept;
+    enlist(mapping);
+  });
 }
 
 void PageTable::set_live(Mapping* mapping, std::uint64_t live) {

@@ -325,6 +325,16 @@ Block* Pool::isolate(Block* block, std::uint64_t begin, std::uint64_t end) {
   return block;
 }
 
+Block* Pool::hold_range(std::uint64_t begin, std::uint64_t end) {
+  Block* block = isolate(at(begin), begin, end);
+  while (block->end() < end) {
+    isolate(block->next, begin, end);
+    absorb_next(block);
+  }
+  block->held = true;
+  return block;
+}
+
 void Pool::remove_range(std::uint64_t begin, std::uint64_t end) {
   for (std::uint64_t offset = begin; offset < end;) {
     Block* block = isolate(at(offset), begin, end);
@@ -356,6 +366,7 @@ void Pool::retire(std::uint32_t tag, Point over) {
   for_each([&](Block& block) {
     if (tag_of(block.key) != tag) return;
     if (!block.live) delist(&block);
+    if (block.live && block.asked_tag == tag) block.asked_tag = 0;
     block.key = key_of(0, place_of(block.key));
     const std::size_t before = block.points.size();
     block.points.remove_if([&](const Point& point) { return order_.is_graph(point.slot); });

@@ -135,7 +135,8 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   request.tag = tag;
   Block* block;
   try {
-    block = store_->allocate(lock, request);
+    block = arena_ ? planned_block(lock, request) : nullptr;
+    if (!block) block = store_->allocate(lock, request);
   } catch (const Error& error) {
     if (error.kind == ErrorKind::kOutOfMemory) {
       ++out_of_memory_errors_;
@@ -149,6 +150,47 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   const std::uint64_t address = store_->space.base() + block->begin;
   log_.add({TraceEvent::kAlloc, address, bytes, reinterpret_cast<std::uint64_t>(stream), tag});
   return address;
+}
+
+Block* Resource::planned_block(Lock& lock, const Request& request) {
+  const std::shared_ptr<Arena> arena = arena_;
+  const std::optional<std::uint64_t> offset = arena->playback.next(request.requested, request.slot);
+  if (!offset) return nullptr;
+  Block* block = store_->allocate_at(lock, request, arena->begin + *offset);
+  block ? arena->playback.served() : arena->playback.blocked();
+  return block;
+}
+
+void Resource::use_plans(std::vector<Plan> plans) {
+  Lock lock = enter_gate();
+  if (arena_) throw Error(ErrorKind::kInvalidState, "this resource has plans in use: stop them first, or give all plans at once");
+  Playback playback(std::move(plans));
+  const std::uint32_t tag = tags_.emplace("memx arena " + std::to_string(tags_.size()), tags_.size() + 1).first->second;
+  const std::uint64_t page = config_.page_bytes, bytes = (playback.height() + page - 1) / page * page;
+  const std::uint64_t begin = bytes ? store_->make_arena(lock, bytes, tag) : 0;
+  arena_ = std::make_shared<Arena>(Arena{std::move(playback), begin, begin + bytes, tag});
+}
+
+void Resource::begin_step(std::optional<std::uint64_t> plan) {
+  Lock lock = enter();
+  if (!arena_) return;
+  if (plan && *plan >= arena_->playback.plans())
+    throw Error(ErrorKind::kInvalidValue, "there is no plan " + std::to_string(*plan) + " of " + std::to_string(arena_->playback.plans()));
+  arena_->playback.step(plan);
+}
+
+void Resource::stop_plans() {
+  Lock lock = enter_gate();
+  if (!arena_) return;
+  store_->end_arena(arena_->begin, arena_->end, arena_->tag);
+  arena_.reset();
+}
+
+Resource::PlanStatistics Resource::plan_statistics() {
+  Lock lock = enter_even_closed();
+  if (!arena_) return {};
+  const Playback& playback = arena_->playback;
+  return {playback.served_count(), playback.departed_count(), playback.blocked_count(), arena_->end - arena_->begin};
 }
 
 void Resource::free(std::uint64_t address) { free_on(address, nullptr); }
@@ -181,7 +223,7 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   all_.remove(block->requested, block->bytes);
   demand(block->requested).remove(block->requested, block->bytes);
   log_.add({TraceEvent::kFree, address, block->requested,
-            reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), tag_of(block->key)});
+            reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), block->asked_tag});
   store_->release(block, std::move(points));
   update();
 }
@@ -335,7 +377,7 @@ std::vector<BlockInfo> Resource::blocks() {
       const Mapping* mapping = store_->table.mapping_at(block.begin / config_.page_bytes);
       place = !mapping ? Place::kUnbacked : mapping->handle.tier == Tier::kHost ? Place::kHost : Place::kDevice;
     }
-    out.push_back({state, place, tag_of(block.key), store_->space.base() + block.begin, block.bytes,
+    out.push_back({state, place, block.live ? block.asked_tag : tag_of(block.key), store_->space.base() + block.begin, block.bytes,
                    block.live ? block.requested : 0,
                    block.live ? reinterpret_cast<std::uint64_t>(store_->order.handle(block.slot)) : 0});
   });

@@ -36,6 +36,7 @@ Block* Store::allocate(Lock& lock, const Request& asked) {
     if (!block) throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, result), result);
   }
   block = pool.take(block, request.bytes, request.align, request.slot, request.requested);
+  block->asked_tag = request.tag;
   if (request.graph != StreamTable::kNone) block->points.add(order.mark(request.graph));
   table.add_live(block->begin, block->end());
   return block;
@@ -232,6 +233,7 @@ Block* Store::allocate_lazy(Lock& lock, const Request& request) {
     }
   }
   block = pool.take(block, request.bytes, request.align, request.slot, request.requested);
+  block->asked_tag = request.tag;
   table.add_live(block->begin, block->end());
   return block;
 }

@@ -32,7 +32,7 @@ bool Store::check(Lock& lock, std::string* why) {
         const std::uint64_t live = pool.live_bytes_in(mapping->first * config.page_bytes, mapping->end() * config.page_bytes);
         if (live != mapping->live_bytes) fail("live bytes of a mapping are miscounted");
         mapped[tier] += size;
-        if (!live) idle[tier] += size;
+        if (!live && !mapping->kept) idle[tier] += size;
         if (live && tier == 0) inactive += size - live;
       }
     }

@@ -207,6 +207,7 @@ std::uint64_t Store::prefetch(Lock& lock, Block* block, Slot slot) {
 
 std::uint64_t Store::evict(Lock& lock, Block* block) {
   if (block->pins) throw Error(ErrorKind::kInvalidState, "this buffer is pinned: unpin it before evicting it");
+  if (planned(block)) throw Error(ErrorKind::kInvalidState, "this buffer is where a plan placed it, and stays there: end the play-back first");
   std::uint64_t skipped = 0;
   if (config.lazy) {
     const std::vector<std::uint64_t> firsts = owned_mappings(block, Tier::kDevice, skipped);
@@ -265,7 +266,7 @@ void Store::rebalance(Lock& lock) {
 std::vector<Block*> Store::tagged(std::uint32_t tag) {
   std::vector<Block*> blocks;
   pool.for_each([&](Block& block) {
-    if (block.live && tag_of(block.key) == tag) blocks.push_back(&block);
+    if (block.live && block.asked_tag == tag) blocks.push_back(&block);
   });
   std::sort(blocks.begin(), blocks.end(), [](Block* a, Block* b) { return a->begin < b->begin; });
   return blocks;
@@ -278,7 +279,9 @@ void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
     relocation.emplace(*this);
   }
   std::vector<std::uint64_t> firsts;
-  for (Block* block : tagged(tag))
+  for (Block* block : tagged(tag)) {
+    if (planned(block))
+      throw Error(ErrorKind::kInvalidState, "a buffer with this tag is where a plan placed it, and stays there: end the play-back first");
     for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end();) {
       Mapping* mapping = table.mapping_at(page);
       page = mapping ? mapping->end() : page + 1;
@@ -287,6 +290,7 @@ void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
       if (mapping->pins) throw Error(ErrorKind::kInvalidState, "a buffer with this tag is in use: pause it after its `resident` has ended");
       if (firsts.empty() || firsts.back() != mapping->first) firsts.push_back(mapping->first);
     }
+  }
   for (std::uint64_t first : firsts) wait_for_uses(lock, first);
   std::vector<Mapping*> idle;
   for (std::uint64_t first : firsts) {
