@@ -105,7 +105,7 @@ def _allocator(name: str, device: int, limits: Limits, simulated: bool, driver: 
     if name != "memx":
         from .torch_allocator import TorchAllocator
 
-        return TorchAllocator(device, limits.device_limit, driver.calls)
+        return TorchAllocator(name, device, limits.device_limit, driver.calls)
     from .. import _native
 
     return _native.Resource(

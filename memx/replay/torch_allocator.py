@@ -35,6 +35,8 @@ class TorchAllocator:
 
     Parameters
     ----------
+    name : str
+        One of :data:`SETTINGS`, for messages.
     device : int
         Ordinal.
     device_limit : int
@@ -43,16 +45,16 @@ class TorchAllocator:
         Driver calls that the replay made itself, which are not the allocator's.
     """
 
-    def __init__(self, device: int, device_limit: int, own_calls: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, name: str, device: int, device_limit: int, own_calls: Callable[[], dict[str, int]]) -> None:
         try:
             import torch
         except ImportError as error:
             raise InvalidStateError(
-                "this allocator is PyTorch's: install its CUDA build (pip install torch)"
+                f"{name} is PyTorch's own allocator: install its CUDA build (pip install torch)"
             ) from error
         if not torch.cuda.is_available():
             raise InvalidStateError(
-                f"PyTorch {torch.__version__} finds no CUDA device here; this allocator needs its CUDA build"
+                f"PyTorch {torch.__version__} finds no CUDA device here; {name} needs its CUDA build"
             )
         self._torch = torch
         self._device = torch.device("cuda", device)
