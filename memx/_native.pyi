@@ -62,6 +62,10 @@ class Resource:
     def close(self) -> None: ...
     def drain_events(self) -> list[tuple[str, int, int, int, int, int]]:
         """Operation, address, bytes, stream, tag or other stream, microseconds since the epoch; and forget them."""
+    def drain_packed(self) -> bytes:
+        """What drain_events returns, as rows of six unsigned 64-bit words; the operation is its number in that order."""
+    def mark(self, number: int) -> None:
+        """Note an event "mark" with that number as its last word but one, if events are recorded."""
     def recorded_events(self) -> list[tuple[str, int, int, int, int, int]]:
         """The same, and keep them."""
     def record_events(self, on: bool, most: int = 0) -> None:
@@ -105,6 +109,9 @@ def torch_configure(
 
 def torch_resource(device: int) -> Resource: ...
 def torch_resources() -> dict[int, Resource]: ...
+def torch_record_from_birth() -> None:
+    """Let the resources below PyTorch that do not exist yet record events from their first on."""
+
 def torch_hooks() -> dict[str, int]:
     """Addresses of the functions that PyTorch's pluggable allocator calls, by the name of the hook."""
 

@@ -13,7 +13,7 @@ from . import events as ev
 from .files import open_writer
 from .reader import Header, Trace
 
-__all__ = ["Writer", "write"]
+__all__ = ["Writer", "event_line", "header_line", "write"]
 
 
 def _operand(operand: ev.Operand) -> ev.Id | dict[str, Any]:
@@ -37,6 +37,24 @@ def _as_fields(event: ev.Event) -> dict[str, Any]:
     return out
 
 
+def _line(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode("utf-8") + b"\n"
+
+
+def header_line(header: Header) -> bytes:
+    """The first line of a file. Sizes are in bytes."""
+    first: dict[str, Any] = {"memx_trace": 1, "page": header.page, "name": header.name}
+    for key in ("device_limit", "host_limit", "reuse", "lazy"):
+        if getattr(header, key) is not None:
+            first[key] = getattr(header, key)
+    return _line(first)
+
+
+def event_line(event: ev.Event) -> bytes:
+    """An event's line."""
+    return _line(_as_fields(event))
+
+
 class Writer:
     """A trace file being written, a context manager.
 
@@ -50,15 +68,11 @@ class Writer:
 
     def __init__(self, path: str | PathLike[str], header: Header) -> None:
         self._file = open_writer(path)
-        first: dict[str, Any] = {"memx_trace": 1, "page": header.page, "name": header.name}
-        for key in ("device_limit", "host_limit", "reuse", "lazy"):
-            if getattr(header, key) is not None:
-                first[key] = getattr(header, key)
-        self._line(first)
+        self._file.write(header_line(header))
 
     def write(self, event: ev.Event) -> None:
         """Add one event."""
-        self._line(_as_fields(event))
+        self._file.write(event_line(event))
 
     def close(self) -> None:
         """Finish the file."""
@@ -71,9 +85,6 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _line(self, values: dict[str, Any]) -> None:
-        self._file.write(json.dumps(values, separators=(",", ":")).encode("utf-8") + b"\n")
 
 
 def write(path: str | PathLike[str], header: Header, events: Iterable[ev.Event] | Trace) -> None:

@@ -29,6 +29,7 @@ struct Route {
 struct State {
   std::mutex lock;  // of what follows, but for the atomics
   Config config;
+  bool record = false;
   std::array<std::atomic<Resource*>, kMaxDevices> resources{};
   std::atomic<int> routes_open{0};
   std::vector<Route> routes;
@@ -97,6 +98,11 @@ void configure(const Config& config) {
   state().config = config;
 }
 
+void record_from_birth() {
+  std::lock_guard<std::mutex> guard(state().lock);
+  state().record = true;
+}
+
 Resource& resource(int device) {
   State& s = state();
   if (device < 0 || device >= kMaxDevices)
@@ -108,6 +114,7 @@ Resource& resource(int device) {
   Config config = s.config;
   config.device = device;
   auto made = std::make_unique<Resource>(config);
+  if (s.record) made->record_events(true);
   for (int other = 0; other < kMaxDevices; ++other)
     if (Resource* peer = s.resources[static_cast<unsigned>(other)].load(std::memory_order_acquire)) {
       if (made->can_be_reached_from(other)) made->enable_peer(other);

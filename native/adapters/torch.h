@@ -15,6 +15,8 @@ namespace memx::torch {
 
 // Before the first allocation: what every device's resource is made with. Limits per device.
 void configure(const Config& config);
+// Resources made from here on record their events from the first.
+void record_from_birth();
 // The device's resource, made on first use. Every device that was made before can reach it if the hardware allows, and it them.
 Resource& resource(int device);
 // The devices that have one.

@@ -39,7 +39,7 @@ void translate(const Error& error) {
 
 template <class Get>
 nb::list events_of(Get get) {
-  static const char* const kNames[] = {"alloc", "free", "record_stream", "wait", "oom"};
+  static const char* const kNames[] = {"alloc", "free", "record_stream", "wait", "oom", "mark"};
   std::deque<TraceEvent> events;
   {
     GilRelease release;
@@ -49,6 +49,20 @@ nb::list events_of(Get get) {
   for (const TraceEvent& e : events)
     out.append(nb::make_tuple(kNames[e.kind], e.address, e.bytes, e.stream, e.other, e.time_us));
   return out;
+}
+
+// As rows of six 64-bit words, which a recorder passes on without making Python objects of them.
+nb::bytes drain_packed(Resource& from) {
+  std::deque<TraceEvent> events;
+  {
+    GilRelease release;
+    events = from.drain_events();
+  }
+  std::vector<std::uint64_t> words;
+  words.reserve(6 * events.size());
+  for (const TraceEvent& e : events)
+    words.insert(words.end(), {e.kind, e.address, e.bytes, e.stream, e.other, e.time_us});
+  return nb::bytes(words.data(), 8 * words.size());
 }
 
 nb::dict flows_of(const Statistics& s) {
@@ -301,6 +315,8 @@ NB_MODULE(_native, m) {
       .def("check", &Resource::check, NoGil())
       .def("record_events", &Resource::record_events, nb::arg("on"), nb::arg("most") = 0, NoGil())
       .def("drain_events", [](Resource& self) { return events_of([&] { return self.drain_events(); }); })
+      .def("drain_packed", &drain_packed)
+      .def("mark", &Resource::mark, nb::arg("number"), NoGil())
       .def("recorded_events", [](Resource& self) { return events_of([&] { return self.recorded_events(); }); })
       .def("free_blocks",
            [](Resource& self) {

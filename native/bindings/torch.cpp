@@ -27,6 +27,7 @@ void bind_torch(nb::module_& m) {
             out[nb::int_(device)] = nb::cast(resource, nb::rv_policy::reference);
           return out;
         });
+  m.def("torch_record_from_birth", &torch::record_from_birth);
   m.def("torch_hooks", &torch::hooks);
   m.def("torch_missing_error_symbols", [] {
     std::string missing;

@@ -107,6 +107,7 @@ class Resource {
   void reset_accumulated_statistics();
   void check();
   void record_events(bool on, std::size_t most = 0);  // `most`: of the latest; 0: all
+  void mark(std::uint64_t number);  // an event of that number, if events are recorded
   std::deque<TraceEvent> drain_events();
   std::deque<TraceEvent> recorded_events();  // and leaves them
   FreeBlocks free_blocks();

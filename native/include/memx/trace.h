@@ -1,4 +1,5 @@
-// What happens at the façade, kept until somebody drains it: allocations, frees, recorded streams, waits.
+// What happens at the façade, kept until somebody drains it: allocations, frees, recorded streams, waits; and marks, which
+// say where among them something else happened.
 #pragma once
 
 #include <chrono>
@@ -9,11 +10,11 @@
 namespace memx {
 
 struct TraceEvent {
-  enum Kind : std::uint8_t { kAlloc, kFree, kRecordStream, kWait, kOutOfMemory } kind;
+  enum Kind : std::uint8_t { kAlloc, kFree, kRecordStream, kWait, kOutOfMemory, kMark } kind;
   std::uint64_t address;
   std::uint64_t bytes;   // as asked
   std::uint64_t stream;  // handle
-  std::uint64_t other;   // kAlloc, kFree: the tag; kWait: the stream waited for
+  std::uint64_t other;   // kAlloc, kFree: the tag; kWait: the stream waited for; kMark: its number
   std::uint64_t time_us = 0;  // since the epoch
 };
 

@@ -460,6 +460,11 @@ void Resource::record_events(bool on, std::size_t most) {
   log_.enable(on, most);
 }
 
+void Resource::mark(std::uint64_t number) {
+  Lock lock = enter_even_closed();
+  log_.add({TraceEvent::kMark, 0, 0, 0, number});
+}
+
 std::deque<TraceEvent> Resource::drain_events() {
   Lock lock = enter_even_closed();
   return log_.drain();
