@@ -77,10 +77,6 @@ def replay(
             sim.clear_races()
         native = _allocator(allocator, device, limits, simulated, driver, framework)
         try:
-            if plan is not None and allocator == "memx":
-                from ..plan.playback import play
-
-                play(native, plan)
             run = _Run(
                 events,
                 limits,
@@ -91,7 +87,7 @@ def replay(
                 simulated=simulated,
                 progress=progress,
                 sample_every=sample_every,
-                planned=plan is not None and allocator == "memx",
+                plan=plan if allocator == "memx" else None,
             )
             return run.run()
         finally:
@@ -132,7 +128,7 @@ class _Run:
         simulated: bool,
         progress: Callable[[int], None] | None,
         sample_every: int,
-        planned: bool,
+        plan: SavedLayout | str | PathLike[str] | None,
     ) -> None:
         self._source = events
         self._limits = limits
@@ -141,7 +137,7 @@ class _Run:
         self._simulated = simulated
         self._progress = progress
         self._sample_every = sample_every
-        self._planned = planned
+        self._plan = plan
         self._result = Result(allocator=allocator)
         self._operations = Operations(
             self._native, driver, self._result, lazy=limits.lazy, verify=verify, simulated=simulated
@@ -153,6 +149,10 @@ class _Run:
         start = time.perf_counter()
         threads = HostThreads(self._driver.make_current)
         try:
+            if self._plan is not None:
+                from ..plan.playback import play
+
+                play(self._native, self._plan)
             self._events(threads)
             self._operations.cancel_faults()
             self._synchronize()
@@ -219,7 +219,7 @@ class _Run:
         result.migrated_in_bytes = statistics["migrated_in_bytes"]
         result.migrated_out_bytes = statistics["migrated_out_bytes"]
         made = {name: count - calls_before.get(name, 0) for name, count in self._operations.driver_calls().items()}
-        if self._planned:
+        if self._plan is not None:
             result.plan = self._native.plan_statistics()
         result.driver_calls = {name: count for name, count in sorted(made.items()) if count}
         if self._simulated:
