@@ -35,7 +35,7 @@ TESTS = (
     "tests/integration/test_patterns.py",
     "tests/integration/test_beyond_cases.py",
 )
-LIMIT_S = 300
+LIMIT_S = 600
 
 
 @dataclass

@@ -531,7 +531,7 @@ BOOKS = (
         "use-after-fork",
         "a child process uses its parent's resource",
         RESOURCE,
-        "  if (generation_ != current_generation())\n    throw",
+        "  if (forked())\n    throw",
         "  if (false)\n    throw",
     ),
     one(
@@ -543,4 +543,42 @@ BOOKS = (
     ),
 )
 
-MUTATIONS: tuple[Mutation, ...] = (*ORDERING, *FRAMEWORKS, *CAPTURES, *PAGES, *TRANSACTIONS, *LIMITS, *BOOKS)
+PLAYBACK_TESTS = ("tests/plan/test_plan_playback.py",)
+PLANS = (
+    Mutation(
+        "planned-place-unchecked",
+        "a plan is trusted: its place is given whether or not its last work is ordered before",
+        (
+            (
+                STORE + "arena.cpp",
+                "    if (!waits_for(points) || !(mutual || order.usable(points, request.slot))) return nullptr;",
+                "    if (!waits_for(points)) return nullptr;",
+            ),
+            (STORE + "arena.cpp", "  if (!follows) {", "  if (!follows && mutual) {"),
+        ),
+        PLAYBACK_TESTS,
+    ),
+    Mutation(
+        "planned-place-taken",
+        "a planned place is given while something is alive in it",
+        ((POOL, "    if (block->live || block->held) return false;\n    out.merge", "    out.merge"),),
+        PLAYBACK_TESTS,
+    ),
+    Mutation(
+        "arena-is-idle-memory",
+        "an arena's pages are given back when nothing is alive on them",
+        (("src/mapping/mapping.cpp", "    mapping->kept = kept;", "    mapping->kept = kept && mapping->kept;"),),
+        PLAYBACK_TESTS,
+    ),
+)
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *ORDERING,
+    *FRAMEWORKS,
+    *CAPTURES,
+    *PAGES,
+    *TRANSACTIONS,
+    *LIMITS,
+    *BOOKS,
+    *PLANS,
+)
