@@ -200,10 +200,11 @@ runtime, out = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
 print(runtime.cudaMalloc(ctypes.byref(out), ctypes.c_size_t(1 << 20)), sim.usage()["device_bytes"])
 print(runtime.cudaDeviceReset(), sim.usage()["device_bytes"])
 print(runtime.cudaMalloc(ctypes.byref(out), ctypes.c_size_t(1 << 20)), sim.usage()["device_bytes"])
+print(runtime.cudaMemset(out, 1, ctypes.c_size_t(64)), runtime.cudaStreamSynchronize(None))
 """,
         start=False,
     )
-    assert out.split("\n")[:3] == ["0 [1048576]", "0 [0]", "0 [1048576]"]
+    assert out.splitlines() == ["0 [1048576]", "0 [0]", "0 [1048576]", "0 0"]
 
 
 def test_a_bad_address_in_queued_work_is_the_last_error_for_good() -> None:

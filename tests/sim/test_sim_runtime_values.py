@@ -93,6 +93,7 @@ def test_what_overlaps_no_longer_counts(memory: Memory) -> None:
     memory.kernel.launch()
     memory.put(24, np.full(8, 6, np.uint8))
     assert memory.get(20, 8) == [0] * 8  # half of it was written again
+    assert memory.get(20, 4) == [0] * 4  # and the other half was a part
     assert memory.get(24, 8) == [6] * 8
     memory.kernel.launch()
     assert memory.get(24, 8) == [6] * 8
