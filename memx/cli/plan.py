@@ -12,12 +12,15 @@ from ..errors import InvalidValueError
 from ..plan import Buffers, Layout, layout, read_buffers
 from ..plan.layouts import METHODS
 from ..plan.plans import write_layout
-from ..plan.plot import PICTURE_SUFFIXES, plot_layout
+from ..plan.plot import COLOURS, PICTURE_SUFFIXES, plot_layout
 from ..sizes import format_size
 from .options import as_bytes, factor, size
 from .output import print_json
 
 __all__ = ["plan"]
+
+# What a moment is, in each kind of file.
+_TIME = {"csv": "time", "rmm": "event of the log", "snapshot": "entry of the history", "trace": "event of the trace"}
 
 
 @click.command()
@@ -36,7 +39,8 @@ __all__ = ["plan"]
 @click.option("--scale", callback=factor, help="Shrink every size of a trace, as a scaled replay does.")
 @click.option("--device", type=click.IntRange(min=0), help="Which device of a snapshot of several.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write the plan: NAME.json or NAME.csv.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the layout: png, svg or pdf.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the layout: html, png, svg or pdf.")
+@click.option("--colour", type=click.Choice(COLOURS), default="size", show_default=True, help="What colours say.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(
     *,
@@ -50,12 +54,13 @@ def plan(
     device: int | None,
     output: Path | None,
     plot: Path | None,
+    colour: str,
     as_json: bool,
 ) -> int:
     """Compute offsets for the buffers of FILE so that none overlap while alive.
 
-    FILE is a CSV of id,lower,upper,size (and alignment, offset), a memx trace or a PyTorch memory
-    snapshot. Status 1: the layout does not fit the capacity, and no plan is written.
+    FILE is a CSV of id,lower,upper,size (and alignment, offset), a memx trace, a PyTorch memory snapshot or
+    an RMM log. Status 1: the layout does not fit the capacity, and no plan is written.
     """
     _check_names(output, plot)
     buffers, source = read_buffers(file, as_bytes(align), device, scale)
@@ -65,7 +70,7 @@ def plan(
     if output is not None and result.fits is not False:
         write_layout(output, buffers, result, source)
     if plot is not None:
-        plot_layout(plot, buffers, result, file.name)
+        plot_layout(plot, buffers, result, file.name, time=_TIME[source.kind], colour=colour)
     if as_json:
         print_json(_as_json(buffers, result))
     else:

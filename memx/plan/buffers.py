@@ -36,6 +36,8 @@ class Buffer:
         Its offset is a multiple of this.
     offset : int, optional
         Where it must lie; None: anywhere.
+    tag : str, optional
+        For pictures.
     """
 
     id: str | int
@@ -44,6 +46,7 @@ class Buffer:
     size: int
     alignment: int = 1
     offset: int | None = None
+    tag: str | None = None
 
 
 class Buffers(Sequence[Buffer]):
@@ -58,6 +61,8 @@ class Buffers(Sequence[Buffer]):
         1 where not given.
     fixed : sequence of int, optional
         Where each must lie, -1 where it is free.
+    tags : sequence of str or None, optional
+        For pictures.
     place : callable, optional
         Says where a row comes from (``"a.csv:7"``), for messages.
 
@@ -74,6 +79,7 @@ class Buffers(Sequence[Buffer]):
     size: Column
     alignment: Column
     fixed: Column
+    tags: Sequence[str | None] | None
 
     def __init__(
         self,
@@ -84,9 +90,11 @@ class Buffers(Sequence[Buffer]):
         *,
         alignment: Sequence[int] | Column | None = None,
         fixed: Sequence[int] | Column | None = None,
+        tags: Sequence[str | None] | None = None,
         place: Callable[[int], str] | None = None,
     ) -> None:
         self.ids = ids
+        self.tags = tags
         self._place = place
         self.lower = self._column("lower", lower)
         self.upper = self._column("upper", upper)
@@ -111,6 +119,7 @@ class Buffers(Sequence[Buffer]):
             [b.size for b in listed],
             alignment=[b.alignment for b in listed],
             fixed=[-1 if b.offset is None else b.offset for b in listed],
+            tags=[b.tag for b in listed],
         )
 
     def __len__(self) -> int:
@@ -131,6 +140,7 @@ class Buffers(Sequence[Buffer]):
             int(self.size[index]),
             int(self.alignment[index]),
             None if fixed < 0 else fixed,
+            None if self.tags is None else self.tags[index],
         )
 
     def name(self, index: int) -> str:
@@ -147,6 +157,7 @@ class Buffers(Sequence[Buffer]):
             self.size,
             alignment=np.maximum(self.alignment, alignment),
             fixed=self.fixed,
+            tags=self.tags,
             place=self._place,
         )
 

@@ -52,6 +52,7 @@ def buffers_of(events: Iterable[ev.Event], alignment: int, place: Callable[[int]
         [b.upper for b in buffers],
         [b.size for b in buffers],
         alignment=[max(alignment, b.alignment) for b in buffers],
+        tags=[b.tag for b in buffers],
         place=lambda i: place(buffers[i].line),
     )
 
@@ -75,6 +76,7 @@ class _Lifetime:
     line: int
     stream: _Stream
     lower: int
+    tag: str | None = None
     upper: int = -1
     uses: _Clock = field(default_factory=dict)
     recorded: set[_Stream] = field(default_factory=set)
@@ -148,7 +150,7 @@ class _Lifetimes:
         moments, clocks = self._allocations.setdefault(stream, ([], []))
         moments.append(self._moment)
         clocks.append(dict(self._reach(stream)))
-        buffer = _Lifetime(event.id, event.size, event.align, event.line, stream, self._moment)
+        buffer = _Lifetime(event.id, event.size, event.align, event.line, stream, self._moment, event.tag)
         self._buffers.append(buffer)
         self._live[event.id] = buffer
 

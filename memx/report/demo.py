@@ -88,7 +88,7 @@ def _draw_plan(axes: Axes, part: Part) -> None:
         upper=buffers.upper,
         offset=found.offsets,
         size=buffers.size,
-        shade=buffers.lower,
+        array=buffers.lower,
     )
     unit, _ = style.unit_for([found.height])
     axes.axhline(found.lower_bound / unit, color=style.LIMIT, linestyle="--", linewidth=1.4)

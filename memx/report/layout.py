@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from . import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PolyCollection
     from numpy.typing import NDArray
 
 __all__ = ["draw_layout"]
@@ -22,25 +23,33 @@ def draw_layout(
     upper: NDArray[np.int64],
     offset: NDArray[np.int64],
     size: NDArray[np.int64],
-    shade: NDArray[np.int64],
-) -> None:
-    """Draw each buffer as a rectangle, time to the right and addresses upwards, coloured by ``shade``."""
+    height: int | None = None,
+    **look: Any,
+) -> PolyCollection:
+    """Draw each buffer as a rectangle, time to the right and addresses upwards.
+
+    Parameters
+    ----------
+    axes : Axes
+    lower, upper, offset, size : int64 arrays
+    height : int, optional
+        Bytes that the axis reaches, and more; None: to the highest buffer.
+    **look
+        Of the rectangles, such as ``array``, numbers to colour them by, or ``facecolors``.
+    """
     from matplotlib.collections import PolyCollection
 
-    height = int(np.max(offset + size, initial=0))
+    height = int(np.max(offset + size, initial=0)) if height is None else height
     unit, unit_name = style.unit_for([height])
     bottom, top = offset / unit, (offset + size) / unit
-    corners = np.stack(
-        [
-            np.stack([lower, bottom], axis=1),
-            np.stack([upper, bottom], axis=1),
-            np.stack([upper, top], axis=1),
-            np.stack([lower, top], axis=1),
-        ],
-        axis=1,
-    )
-    axes.add_collection(PolyCollection(list(corners), array=shade, cmap="viridis", edgecolors="white", linewidths=0.25))
-    axes.set_xlim(int(np.min(lower, initial=0)), int(np.max(upper, initial=1)))
+    corners = np.stack([lower, bottom, lower, top, upper, top, upper, bottom], axis=1).reshape(-1, 4, 2)
+    if "array" in look:
+        look.setdefault("cmap", "viridis")
+    look = {"edgecolors": "white", "linewidths": 0.25, **look}
+    rectangles = PolyCollection(list(corners), **look)
+    axes.add_collection(rectangles)
+    axes.set_xlim((int(lower.min()), int(upper.max())) if len(lower) else (0, 1))
     axes.set_ylim(0, height / unit * 1.05 or 1)
     axes.set_ylabel(f"address ({unit_name})")
     axes.spines[["top", "right"]].set_visible(False)
+    return rectangles

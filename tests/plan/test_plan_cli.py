@@ -150,18 +150,29 @@ def test_a_compressed_trace(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["height"] == 64 << 10
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_a_picture(problem: Path, tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("colour", ["size", "tag"])
+@pytest.mark.parametrize("suffix", ["png", "svg", "html"])
+def test_a_picture(problem: Path, tmp_path: Path, suffix: str, colour: str) -> None:
     pytest.importorskip("matplotlib")
     target = tmp_path / f"picture.{suffix}"
-    assert run(problem, "--plot", target, "--capacity", "1KiB").exit_code == 0
-    magic = {"png": b"\x89PNG", "svg": b"<?xml"}[suffix]
+    assert run(problem, "--plot", target, "--capacity", "1KiB", "--colour", colour).exit_code == 0
+    magic = {"png": b"\x89PNG", "svg": b"<?xml", "html": b"<!doctype html>"}[suffix]
     assert target.read_bytes().startswith(magic)
     assert target.stat().st_size > 5000
 
 
-def test_a_picture_of_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["png", "html"])
+def test_a_picture_of_nothing(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "empty.csv"
     path.write_text("id,lower,upper,size\n")
-    assert run(path, "--plot", tmp_path / "empty.png").exit_code == 0
+    assert run(path, "--plot", tmp_path / f"empty.{suffix}").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["absent/x.html", "absent/x.png"])
+def test_a_picture_where_there_is_no_folder(problem: Path, tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    result = run(problem, "--plot", tmp_path / name)
+    assert result.exit_code == 2
+    assert "absent" in result.stderr
+    assert result.stderr.count("\n") == 1
