@@ -1,6 +1,6 @@
 """How low does memx lay buffers out, and how fast, beside first fit and CP-SAT?
 
-    python benchmarks/plan.py [--time-limit 10] [--patience 4] [--seeds 3] [--problems 5] [--cpsat] [--data DIR]
+    python benchmarks/plan.py [--time-limit 10] [--patience 10] [--seeds 3] [--problems 5] [--cpsat] [--data DIR]
                               [--count 1000000] [traces|public|cut|large ...]
 
 - ``traces``: training steps of real models; nothing fits the device better than their live peak.
@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(parts))
     parser.add_argument("--time-limit", type=float, default=10.0)
-    parser.add_argument("--patience", type=float, default=4.0)
+    parser.add_argument("--patience", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", type=int, default=5, help="of each count of pieces")
     parser.add_argument("--cpsat", action="store_true")

@@ -118,10 +118,19 @@ def test_bad_arguments_are_refused() -> None:
             layout([(0, 1, 1)], **arguments)  # type: ignore[arg-type]
 
 
-def test_same_seed_same_layout() -> None:
-    rows = perfect_packing(random.Random(3), 150)
-    first, second = (layout(rows, seed=5, method="greedy") for _ in range(2))
+@pytest.mark.parametrize("method", ["greedy", "genetic", "exact", "auto"])
+def test_same_seed_same_layout(method: str) -> None:
+    """Ended by the goal that it met, not by the time: the same on any machine."""
+    rows = perfect_packing(random.Random(3), 60)
+    goal = {"greedy": None, "genetic": 1150}.get(method, 1000)
+    first, second = (layout(rows, goal, 60, seed=5, method=method) for _ in range(2))
     assert first.offsets.tolist() == second.offsets.tolist()
+    assert first.fits in (None, True)
+
+
+def test_other_seeds_look_elsewhere() -> None:
+    rows = perfect_packing(random.Random(3), 200)
+    assert len({tuple(layout(rows, 1000, 60, seed).offsets.tolist()) for seed in range(6)}) > 1
 
 
 def test_effort_case_arithmetic() -> None:
@@ -139,7 +148,7 @@ def _crowded(count: int) -> Buffers:
 def test_the_time_limit_holds() -> None:
     rows = _crowded(20_000)
     result = layout(rows, time_limit=0.5)
-    assert result.seconds < 0.9
+    assert result.seconds < 1.0
     assert not result.optimal
 
 
@@ -155,4 +164,4 @@ def test_an_interrupt_comes_through_at_once() -> None:
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         layout(rows, time_limit=60)
-    assert time.perf_counter() - sent[0] < 0.25
+    assert time.perf_counter() - sent[0] < 0.5  # a tenth of that where nothing else runs

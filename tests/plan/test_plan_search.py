@@ -115,7 +115,7 @@ def test_the_time_limit_holds_in_the_search() -> None:
     rows = hard()
     started = time.perf_counter()
     result = layout(rows, time_limit=0.5)
-    assert time.perf_counter() - started < 0.7
+    assert time.perf_counter() - started < 1.0
     assert result.optimal is False
 
 
@@ -131,7 +131,7 @@ def test_an_interrupt_comes_through_the_search() -> None:
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         layout(rows, time_limit=60)
-    assert time.perf_counter() - sent[0] < 0.25
+    assert time.perf_counter() - sent[0] < 0.5  # a tenth of that where nothing else runs
 
 
 def test_others_run_meanwhile() -> None:
