@@ -12,6 +12,7 @@ from pathlib import Path
 __all__ = ["environment", "launch"]
 
 _ROOT = Path(__file__).parents[2]
+_STDERR = 2  # the file, whatever sys.stderr is
 _SITE = Path(__file__).parent / "site"
 
 
@@ -58,7 +59,7 @@ def launch(program: Sequence[str], variables: Mapping[str, str], quiet_stdout: b
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         status = subprocess.Popen(
-            program, env=dict(variables), stdout=sys.stderr if quiet_stdout else None, restore_signals=True
+            program, env=dict(variables), stdout=_STDERR if quiet_stdout else None, restore_signals=True
         )
         code = status.wait()
     finally:

@@ -1,0 +1,83 @@
+"""What an estimate says, as plain values."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..plan import layout
+from .history import Allocation, History, round_up
+from .raw import Raw
+from .replays import Needs
+from .untrusted import untrusted
+
+__all__ = ["add_needs", "add_plan", "basics"]
+
+_LARGEST = 10
+
+
+def basics(raw: Raw, history: History, exit_status: int) -> dict[str, Any]:
+    """What the program's own allocations say.
+
+    Returns
+    -------
+    dict
+        As ``memx estimate --json`` prints it, without what the allocators make of it.
+    """
+    peak = history.at(history.peak_event)
+    largest = sorted(peak, key=lambda one: -one.bytes)[:_LARGEST]
+    begin, end = history.last_step()
+    return {
+        "program": raw.program,
+        "exit_status": exit_status,
+        "error": raw.error,
+        "steps": raw.steps,
+        "allocations": len(history.allocations),
+        "peak_bytes": history.peak_bytes,
+        "peak_at": _moment(history),
+        "by_category": history.by_category(history.peak_event) if peak else {},
+        "reserved_bytes": {},
+        "smallest_device_bytes": {},
+        "largest": [_buffer(one) for one in largest],
+        "untrusted": untrusted(raw),
+        "curve": {"step": len(history.steps), "events": end - begin, "points": history.curve()},
+        "torch_counters": {f"{name}_bytes": nbytes for name, nbytes in raw.peaks.items()},
+        "notes": [],
+    }
+
+
+def add_needs(report: dict[str, Any], allocator: str, found: Needs, device_bytes: int | None) -> None:
+    """Add what one allocator needs."""
+    report["reserved_bytes"][allocator] = found.reserved_bytes
+    report["smallest_device_bytes"][allocator] = found.smallest_bytes
+    if device_bytes is not None:
+        device = report.setdefault("device", {"bytes": device_bytes, "fits": {}, "host_bytes": None})
+        device["fits"][allocator] = found.smallest_bytes <= device_bytes
+        if allocator == "memx":
+            device["host_bytes"] = found.spilled_bytes
+
+
+def add_plan(report: dict[str, Any], history: History, time_limit: float) -> None:
+    """Add the height of a planned layout: streams in the order in which the program used them."""
+    lifetimes = [(one.born, one.died, round_up(one.bytes)) for one in history.allocations]
+    made = layout(lifetimes, time_limit=time_limit)
+    report["planned_bytes"] = made.height
+
+
+def _buffer(one: Allocation) -> dict[str, Any]:
+    file, line, function, called, again = one.frame
+    where = f"{os.path.relpath(file) if file.startswith(os.getcwd()) else file}:{line}" if file else ""
+    return {
+        "bytes": round_up(one.bytes),
+        "category": one.category,
+        "name": one.name,
+        "where": where,
+        "function": function,
+        "call": called,
+        "recomputed": again,
+    }
+
+
+def _moment(history: History) -> str:
+    step = sum(end <= history.peak_event for end in history.steps)
+    return f"step {step + 1}" if history.steps else "the whole run"
