@@ -39,6 +39,7 @@ struct Locks {
   std::mutex mutex;
   Gate gate;
   unsigned inside = 0;  // calls in progress, waiting ones too
+  bool closing = false;
   std::condition_variable left;
 };
 
@@ -52,7 +53,7 @@ class Lock {
     if (!locks_) return;
     if (past_gate_) locks_->gate.unlock();
     --locks_->inside;
-    locks_->left.notify_all();  // before the unlock, after which whoever waited may destroy all of this
+    if (locks_->closing) locks_->left.notify_all();  // before the unlock, after which whoever waited may destroy all of this
     short_.unlock();
   }
 
@@ -97,6 +98,7 @@ class Lock {
   bool past_gate() const { return past_gate_; }
   // Until this is the only call in progress.
   void wait_for_others() {
+    locks_->closing = true;
     locks_->left.wait(short_, [&] { return locks_->inside == 1; });
   }
 

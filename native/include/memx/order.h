@@ -92,7 +92,11 @@ class StreamTable {
   void take_news(std::vector<Slot>& out);
 
   // Would work queued on `slot` from now on run after `point`? By a real edge or completion:
-  bool ordered(const Point& point, Slot slot) const;
+  bool ordered(const Point& point, Slot slot) const {
+    if (complete(point)) return true;
+    if (point.slot == slot) return slot != kContext && !is_graph(slot);
+    return !streams_[slot].after.empty() && ordered_by_edge(point, slot);
+  }
   // ... or by the legacy stream's implicit order, which the block must go on carrying:
   bool implicitly_ordered(const Point& point, Slot slot) const;
   // `graph`: the stream's target while it is captured, if what the same stream freed in captures may be used again.
@@ -101,8 +105,12 @@ class StreamTable {
   // action which makes the order hold for whoever waits for the stream, the host too. False if it cannot.
   bool make_explicit(Lock& lock, const PointSet& points, Slot slot);
   // Leaves what a block given to `slot` must still carry.
-  void prune(PointSet& points, Slot slot) const;
-  void prune_complete(PointSet& points) const;
+  void prune(PointSet& points, Slot slot) const {
+    if (!points.empty()) points.remove_if([&](const Point& point) { return ordered(point, slot); });
+  }
+  void prune_complete(PointSet& points) const {
+    if (!points.empty()) points.remove_if([&](const Point& point) { return complete(point); });
+  }
 
   // Later work on `slot` follows everything so far on `on`: the caller did that.
   void note_wait(Slot slot, Slot on);
@@ -167,6 +175,7 @@ class StreamTable {
     bool per_thread;
   };
 
+  bool ordered_by_edge(const Point& point, Slot slot) const;
   Slot ask_slot(Lock& lock, CUstream handle);
   Point record_now(Lock& lock, Slot slot) noexcept;
   Identity identity(Slot slot) const { return {streams_[slot].handle, streams_[slot].id, streams_[slot].per_thread}; }
@@ -193,7 +202,7 @@ class StreamTable {
   ReuseMode mode_;
   bool framework_;
   unsigned announced_ = 0;  // captures under way
-  std::deque<Stream> streams_;
+  std::vector<Stream> streams_;
   std::unordered_map<unsigned long long, Slot> by_id_;
   struct Capture {
     unsigned long long id;

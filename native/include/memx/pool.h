@@ -39,14 +39,14 @@ class Pool {
   Block* find(KeyId key, std::uint64_t bytes, std::uint64_t align, Slot slot, Scan scan, Slot graph = StreamTable::kNone);
   // Cuts a live block out of a free one. `bytes` is a multiple of the granularity.
   Block* take(Block* free, std::uint64_t bytes, std::uint64_t align, Slot slot, std::uint64_t requested);
-  // Ends a live block; `points` are what its pages still wait for. Returns the free block it became part of.
-  Block* release(Block* live, PointSet points);
+  // Ends a live block; its points are what its pages still wait for. Returns the free block it became part of.
+  Block* release(Block* live);
   // The same for a block whose pages are in several places: `pieces` tile it.
   struct Piece {
     std::uint64_t end;
     Place place;
   };
-  void release_pieces(Block* live, PointSet points, const std::vector<Piece>& pieces);
+  void release_pieces(Block* live, const std::vector<Piece>& pieces);
 
   // A range becomes a free block, held: merged with a neighbour it would have to wait for that one's points.
   Block* add_range(std::uint64_t begin, std::uint64_t bytes, KeyId key);

@@ -126,7 +126,6 @@ class Resource {
 
   Config config_;
   Locks locks_;
-  bool closing_ = false;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Store> store_;
   std::uint64_t first_address_, end_address_;  // of the reservation

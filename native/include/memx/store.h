@@ -69,8 +69,8 @@ class Store {
 
   // A live block, or an error that says why not.
   Block* allocate(Lock& lock, const Request& request);
-  // Ends a block whose pages still wait for `points`.
-  void release(Block* block, PointSet points);
+  // Ends a block; its points are what its pages still wait for.
+  void release(Block* block);
   // Device memory that stays for planned blocks, under a tag of its own; returns where it begins.
   std::uint64_t make_arena(Lock& lock, std::uint64_t bytes, std::uint32_t tag);
   void end_arena(std::uint64_t begin, std::uint64_t end, std::uint32_t tag);  // past the gate

@@ -63,9 +63,7 @@ void StreamTable::take_news(std::vector<Slot>& out) {
   for (Slot slot : out) streams_[slot].advanced = false;
 }
 
-bool StreamTable::ordered(const Point& point, Slot slot) const {
-  if (complete(point)) return true;
-  if (point.slot == slot) return slot != kContext && !is_graph(slot);
+bool StreamTable::ordered_by_edge(const Point& point, Slot slot) const {
   const auto& after = streams_[slot].after;
   auto edge = after.find(point.slot);
   return edge != after.end() && point.number <= edge->second && mode_ != ReuseMode::kStream;
@@ -84,14 +82,6 @@ bool StreamTable::usable(const PointSet& points, Slot slot, Slot graph) const {
     if (!implicitly_ordered(point, slot) || streams_[point.slot].excluded || streams_[slot].excluded) return false;
   }
   return true;
-}
-
-void StreamTable::prune(PointSet& points, Slot slot) const {
-  points.remove_if([&](const Point& point) { return ordered(point, slot); });
-}
-
-void StreamTable::prune_complete(PointSet& points) const {
-  points.remove_if([&](const Point& point) { return complete(point); });
 }
 
 void StreamTable::note_wait(Slot slot, Slot on) {

@@ -52,7 +52,10 @@ void Pool::drop(Block* block) {
   index_.remove(block);
   if (block->prev) block->prev->next = nullptr;
   if (block->next) block->next->prev = nullptr;
-  *block = Block();
+  block->bytes = 0;
+  block->prev = block->next = block->older = block->newer = nullptr;
+  block->points.clear();
+  block->live = block->held = false;
   block->list_next = unused_;
   unused_ = block;
 }
@@ -234,19 +237,17 @@ Block* Pool::take(Block* block, std::uint64_t bytes, std::uint64_t align, Slot s
   return block;
 }
 
-Block* Pool::release(Block* block, PointSet points) {
+Block* Pool::release(Block* block) {
   block->live = block->moved = block->lost = block->leaving = false;
-  block->used_on.reset();
+  if (block->used_on) block->used_on.reset();
   block->pins = 0;
-  block->points = std::move(points);
   return coalesce(block);
 }
 
-void Pool::release_pieces(Block* block, PointSet points, const std::vector<Piece>& pieces) {
+void Pool::release_pieces(Block* block, const std::vector<Piece>& pieces) {
   block->live = block->moved = block->lost = block->leaving = false;
-  block->used_on.reset();
+  if (block->used_on) block->used_on.reset();
   block->pins = 0;
-  block->points = std::move(points);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     Block* rest = i + 1 < pieces.size() ? split(block, pieces[i].end) : nullptr;
     if (rest) rest->held = true;  // not to be merged before it has its own key

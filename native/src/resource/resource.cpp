@@ -68,9 +68,8 @@ Resource::~Resource() {
 void Resource::close() {
   if (forked()) return;
   Lock lock(locks_);
-  if (!store_ || closing_) return;
-  closing_ = true;  // from here on only those are inside who were before
-  lock.wait_for_others();
+  if (!store_ || locks_.closing) return;
+  lock.wait_for_others();  // from here on only those are inside who were before
   std::unique_ptr<Store> store = std::move(store_);
   lock.drive([&] { store.reset(); });
   for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.remove(flow.current); });
@@ -95,7 +94,7 @@ Lock Resource::enter_gate() {
 
 Lock Resource::enter() {
   Lock lock = enter_even_closed();
-  if (!store_ || closing_) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
+  if (!store_ || locks_.closing) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
   if (CUresult sticky = device_->sticky())
     throw Error(ErrorKind::kDriver,
                 "an earlier " + device_->error_name(sticky) + " has made the device's context unusable in this process: restart it",
@@ -199,7 +198,7 @@ void Resource::free(std::uint64_t address, CUstream stream) { free_on(address, &
 void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   if (address == 0 || forked()) return;
   Lock lock(locks_);
-  if (!store_ || closing_) return;  // gone already
+  if (!store_ || locks_.closing) return;  // gone already
   Block* block = live_block(address, "free");
   StreamTable& order = store_->order;
   block->leaving = true;  // nobody else's from here on
@@ -211,7 +210,7 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
       freed_on = StreamTable::kContext;
     }
   }
-  PointSet points = block->points;
+  PointSet& points = block->points;
   order.prune_complete(points);
   points.add(order.now(lock, block->slot));
   if (freed_on != block->slot) points.add(order.now(lock, freed_on));
@@ -224,7 +223,7 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   demand(block->requested).remove(block->requested, block->bytes);
   log_.add({TraceEvent::kFree, address, block->requested,
             reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), block->asked_tag});
-  store_->release(block, std::move(points));
+  store_->release(block);
   update();
 }
 
@@ -284,7 +283,7 @@ std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream)
 void Resource::end_use(std::uint64_t token) {
   if (forked()) return;
   Lock lock(locks_);
-  if (store_ && !closing_) store_->end_use(lock, token);
+  if (store_ && !locks_.closing) store_->end_use(lock, token);
 }
 
 std::uint64_t Resource::prefetch(std::uint64_t address, CUstream stream) {

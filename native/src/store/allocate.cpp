@@ -238,20 +238,20 @@ Block* Store::allocate_lazy(Lock& lock, const Request& request) {
   return block;
 }
 
-void Store::release(Block* block, PointSet points) {
+void Store::release(Block* block) {
   const std::uint64_t page_bytes = config.page_bytes;
   const std::uint64_t begin = block->begin, end = block->end();
   while (block->pins) unpin(block);
   table.remove_live(begin, end);
   if (!config.lazy && !block->moved) {
-    pool.release(block, std::move(points));
+    pool.release(block);
     return;
   }
   std::vector<Pool::Piece> pieces;
   std::vector<std::uint64_t> swapped;
   for (std::uint64_t page = begin / page_bytes; page * page_bytes < end;) {
     Mapping* mapping = table.mapping_at(page);
-    if (mapping && config.lazy) mapping->uses.merge(points);
+    if (mapping && config.lazy) mapping->uses.merge(block->points);
     // Whoever has a page in transit says at the end where its free blocks are, and drops its host copy.
     if (!mapping && !table.page(page).transit && table.page(page).swap) swapped.push_back(page);
     Place place = mapping ? place_for(mapping->handle.tier) : Place::kUnbacked;
@@ -263,9 +263,9 @@ void Store::release(Block* block, PointSet points) {
       pieces.push_back({stop, place});
   }
   if (config.lazy)
-    pool.release(block, std::move(points));
+    pool.release(block);
   else
-    pool.release_pieces(block, std::move(points), pieces);
+    pool.release_pieces(block, pieces);
   for (std::uint64_t page : swapped)
     if (pool.live_bytes_in(page * page_bytes, (page + 1) * page_bytes) == 0) drop_swap(page);
   if (config.lazy) return;
