@@ -14,6 +14,7 @@ from memx import _native
 
 from .conftest import PAGE
 from .device import Kernels, pattern
+from .test_states import python
 
 Make = Callable[..., _native.Resource]
 BACKING = ("cuMemCreate", "cuMemMap", "cuMemSetAccess")
@@ -57,6 +58,51 @@ def test_neighbours_coalesce_and_split(resource: Make) -> None:
         r.free(address)
     assert r.allocate(PAGE) == min(addresses)
     assert r.statistics()["reserved_bytes.peak"] == PAGE
+
+
+PARTED = f"""
+import memx
+from memx import _native
+PAGE, MANY = {PAGE}, 2048
+memx.simulate(memory="1GiB", page=PAGE, accounting_only=True)
+r = _native.Resource(0, {{limit}}, 0, page=PAGE)
+r.allocate(MANY * PAGE)
+"""
+
+
+def run_parted(limit: str, code: str) -> None:
+    """Run code with a resource of so many pages that small blocks have pages of their own."""
+    done = python(PARTED.format(limit=limit) + code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_small_blocks_that_live_long_keep_no_page_of_large_ones() -> None:
+    run_parted(
+        "2 * MANY * PAGE",
+        """
+large, small = [], []
+for _ in range(16):
+    large.append(r.allocate(PAGE + PAGE // 2))
+    small.append(r.allocate(512))
+for address in large:
+    r.free(address)
+r.trim()
+assert r.statistics()["reserved_bytes.current"] == (MANY + 1) * PAGE
+r.check()
+""",
+    )
+
+
+@pytest.mark.parametrize(("first", "second"), [("512", "PAGE // 2"), ("PAGE // 2", "512")])
+def test_small_and_large_share_the_last_page(first: str, second: str) -> None:
+    run_parted(
+        "(MANY + 1) * PAGE",
+        f"""
+assert abs(r.allocate({first}) - r.allocate({second})) < PAGE
+assert r.statistics()["reserved_bytes.current"] == (MANY + 1) * PAGE
+r.check()
+""",
+    )
 
 
 def test_tails_of_large_buffers_are_shared(resource: Make) -> None:

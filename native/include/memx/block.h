@@ -15,10 +15,14 @@ constexpr std::uint64_t kGranularity = 512;
 // What a block's pages are, as far as reuse goes. A lazy resource has only kLazy: there the pages come later.
 enum class Place : std::uint8_t { kDevice, kHost, kUnbacked, kLazy };
 
+// What shares pages: a tag's small blocks, or its large ones, in one place.
 using KeyId = std::uint32_t;
-inline KeyId key_of(std::uint32_t tag, Place place) { return tag * 4 + static_cast<KeyId>(place); }
+inline KeyId key_of(std::uint32_t tag, Place place, bool small = false) { return tag * 8 + (small ? 4 : 0) + static_cast<KeyId>(place); }
 inline Place place_of(KeyId key) { return static_cast<Place>(key % 4); }
-inline std::uint32_t tag_of(KeyId key) { return key / 4; }
+inline bool is_small(KeyId key) { return key % 8 >= 4; }
+inline std::uint32_t tag_of(KeyId key) { return key / 8; }
+inline KeyId moved_to(KeyId key, Place place) { return key - key % 4 + static_cast<KeyId>(place); }
+inline KeyId other_size(KeyId key) { return key ^ 4; }
 
 // Two cache lines; what a search and a merge look at is in the first.
 struct alignas(64) Block {

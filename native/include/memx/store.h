@@ -141,6 +141,8 @@ class Store {
   // allocate.cpp
   Block* find_or_grow(Lock& lock, const Request& request, Tier tier, CUresult& result);
   Block* grow(Lock& lock, const Request& request, Tier tier, bool capturing, CUresult& result);
+  KeyId key_for(const Request& request, Place place) const;
+  Block* find_ordered(Lock& lock, const Request& request, KeyId key, bool capturing);
   bool hold_for(Lock& lock, Block* block, Slot slot);
   bool blocking_points(Lock& lock, const Request& request, Tier tier, PointSet& out);
   bool idle_points(Lock& lock, Tier tier, std::uint64_t bytes, PointSet& out);

@@ -252,7 +252,7 @@ void Pool::release_pieces(Block* block, const std::vector<Piece>& pieces) {
     Block* rest = i + 1 < pieces.size() ? split(block, pieces[i].end) : nullptr;
     if (rest) rest->held = true;  // not to be merged before it has its own key
     block->held = false;
-    block->key = key_of(tag_of(block->key), pieces[i].place);
+    block->key = moved_to(block->key, pieces[i].place);
     coalesce(block);
     block = rest;
   }
@@ -353,7 +353,7 @@ void Pool::change_place(std::uint64_t begin, std::uint64_t end, Place place) {
       block->moved = true;
       continue;
     }
-    KeyId key = key_of(tag_of(block->key), place);
+    KeyId key = moved_to(block->key, place);
     if (block->key == key) continue;
     block = isolate(block, begin, end);
     block->key = key;
@@ -362,13 +362,12 @@ void Pool::change_place(std::uint64_t begin, std::uint64_t end, Place place) {
 }
 
 void Pool::retire(std::uint32_t tag, Point over) {
-  for (Place place : {Place::kDevice, Place::kHost, Place::kUnbacked, Place::kLazy})
-    if (key_of(tag, place) < lists_.size()) lists_[key_of(tag, place)].top = 0;
+  for (KeyId key = key_of(tag, Place::kDevice); key < key_of(tag + 1, Place::kDevice) && key < lists_.size(); ++key) lists_[key].top = 0;
   for_each([&](Block& block) {
     if (tag_of(block.key) != tag) return;
     if (!block.live) delist(&block);
     if (block.live && block.asked_tag == tag) block.asked_tag = 0;
-    block.key = key_of(0, place_of(block.key));
+    block.key = key_of(0, place_of(block.key), is_small(block.key));
     const std::size_t before = block.points.size();
     block.points.remove_if([&](const Point& point) { return order_.is_graph(point.slot); });
     if (block.points.size() < before) block.points.add(over);

@@ -6,6 +6,9 @@
 namespace memx {
 namespace {
 
+constexpr std::uint64_t kSmallShare = 8;     // of a page
+constexpr std::uint64_t kPagesToPart = 2048;  // mapped before small and large part
+
 std::uint64_t pages_for(std::uint64_t bytes, std::uint64_t page_bytes) { return (bytes + page_bytes - 1) / page_bytes; }
 
 // What a fresh range must have so that an aligned block fits in it wherever it starts.
@@ -21,7 +24,7 @@ Block* Store::allocate(Lock& lock, const Request& asked) {
     if (target != request.slot && target != StreamTable::kGraph) request.graph = target;
   }
   wait_for_relocations(lock);
-  const KeyId key = key_of(request.tag, Place::kDevice);
+  const KeyId key = key_for(request, Place::kDevice);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady, request.graph);
   if (block) {
     ++reuse_hits;
@@ -43,7 +46,7 @@ Block* Store::allocate(Lock& lock, const Request& asked) {
 }
 
 Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresult& result) {
-  const KeyId key = key_of(request.tag, place_for(tier));
+  const KeyId key = key_for(request, place_for(tier));
   for (;;) {
     wait_for_relocations(lock);
     collect_dropped();
@@ -53,29 +56,42 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
     if (used_before) order.learn(lock, request.slot);
     if (used_before && !capturing && order.poll(lock, true)) pool.tidy();
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
-    Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered, request.graph);
-    if (block && !hold_for(lock, block, request.slot)) block = nullptr;
-    if (!block && !capturing && order.mode() == ReuseMode::kMutual) {
-      block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
-      if (block) {
-        pool.hold(block);
-        if (!order.insert_waits(lock, block->points, request.slot)) {
-          pool.unhold(block);
-          block = nullptr;
-        }
-      }
-    }
+    Block* block = find_ordered(lock, request, key, capturing);
     if (block) {
       ++reuse_hits;
       return block;
     }
     block = grow(lock, request, tier, capturing, result);
+    // With no pages to be had, small and large share what there is.
+    if (!block && (block = find_ordered(lock, request, other_size(key), capturing))) ++reuse_hits;
     if (block) return block;
     if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuMemCreate, "allocating");
     PointSet points;
     if (capturing || !blocking_points(lock, request, tier, points)) return nullptr;
     wait(lock, points[0]);
   }
+}
+
+// Small requests share pages with their like only: so a small block that lives long does not keep what a large one
+// leaves behind from becoming whole pages again. A page or two more is what that costs, so it begins when they are few
+// of many.
+KeyId Store::key_for(const Request& request, Place place) const {
+  const bool small = request.bytes <= config.page_bytes / kSmallShare &&
+                     table.mapped_bytes(Tier::kDevice) >= kPagesToPart * config.page_bytes;
+  return key_of(request.tag, place, small);
+}
+
+// A block, held, that work on the stream follows or can be made to follow without anybody waiting for it here.
+Block* Store::find_ordered(Lock& lock, const Request& request, KeyId key, bool capturing) {
+  Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kOrdered, request.graph);
+  if (block && hold_for(lock, block, request.slot)) return block;
+  if (capturing || order.mode() != ReuseMode::kMutual) return nullptr;
+  block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
+  if (!block) return nullptr;
+  pool.hold(block);
+  if (order.insert_waits(lock, block->points, request.slot)) return block;
+  pool.unhold(block);
+  return nullptr;
 }
 
 // Takes a block out of its list if work on the stream can be made to follow what it waits for.
@@ -89,11 +105,13 @@ bool Store::hold_for(Lock& lock, Block* block, Slot slot) {
 // What stands between the request and memory that is free but for work in progress. False: nothing, so that no
 // wait would help.
 bool Store::blocking_points(Lock& lock, const Request& request, Tier tier, PointSet& out) {
-  const KeyId key = key_of(request.tag, place_for(tier));
-  if (Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny)) {
+  const KeyId own = key_for(request, place_for(tier));
+  for (KeyId key : {own, other_size(own)}) {
+    Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kAny);
+    if (!block) continue;
     out = block->points;
     order.prune_complete(out);
-    if (order.waitable(lock, out)) return !out.empty();
+    if (!out.empty() && order.waitable(lock, out)) return true;
   }
   return idle_points(lock, tier, pages_for(request.bytes, config.page_bytes) * config.page_bytes, out);
 }
@@ -118,7 +136,7 @@ bool Store::idle_points(Lock& lock, Tier tier, std::uint64_t bytes, PointSet& ou
 
 Block* Store::grow(Lock& lock, const Request& request, Tier tier, bool capturing, CUresult& result) {
   const std::uint64_t page_bytes = config.page_bytes;
-  const KeyId key = key_of(request.tag, place_for(tier));
+  const KeyId key = key_for(request, place_for(tier));
   Block* tail = pool.tail(key, request.slot, request.graph);
   if (tail && !hold_for(lock, tail, request.slot)) tail = nullptr;
   if (tail && tail->bytes >= spacious(request)) return tail;
@@ -202,7 +220,7 @@ bool Store::reclaimable(const Mapping* mapping) {
 }
 
 Block* Store::allocate_lazy(Lock& lock, const Request& request) {
-  const KeyId key = key_of(request.tag, Place::kLazy);
+  const KeyId key = key_for(request, Place::kLazy);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady);
   if (!block) lock.pass_gate();
   if (!block && order.outstanding()) {
