@@ -165,6 +165,7 @@ def test_threads_with_failures_keep_the_limit_in_every_mode(
     for call in failing:
         memx.sim.fail(call, every=7, code="OUT_OF_MEMORY")
     streams = [kernels.stream(flags) for flags in (0, 1) * 4]
+    together = threading.Barrier(8)
     surprises: list[BaseException] = []
     failures = 0
 
@@ -174,7 +175,9 @@ def test_threads_with_failures_keep_the_limit_in_every_mode(
         stream = streams[seed]
         held: list[int] = []
         try:
-            for _ in range(1000):
+            for step in range(1000):
+                if step % 100 == 0:
+                    together.wait()
                 try:
                     held.append(r.allocate(2 * PAGE, stream))
                     r.end_use(r.begin_use([(held[-1], 0, 2 * PAGE, 2)], stream))
@@ -186,6 +189,7 @@ def test_threads_with_failures_keep_the_limit_in_every_mode(
                     r.free(held.pop(rng.randrange(len(held))))
         except BaseException as error:
             surprises.append(error)
+            together.abort()
         for address in held:
             r.free(address)
 
