@@ -81,8 +81,8 @@ ORDERING = (
         (
             NOT_EXPLICIT,
             (
-                ORDER,
-                "  points.remove_if([&](const Point& point) { return ordered(point, slot); });",
+                "include/memx/order.h",
+                "points.remove_if([&](const Point& point) { return ordered(point, slot); });",
                 "  points.remove_if([&](const Point& point) { return usable([&] { PointSet one; one.add(point); "
                 "return one; }(), slot); });",
             ),
@@ -92,7 +92,10 @@ ORDERING = (
     Mutation(
         "forget-inherited-points",
         "a free forgets the points that the block had inherited (and no action covers them)",
-        (NOT_EXPLICIT, (RESOURCE, "  PointSet points = block->points;\n  order", "  PointSet points;\n  order")),
+        (
+            NOT_EXPLICIT,
+            (RESOURCE, "  order.prune_complete(points);\n  points.add(", "  points.clear();\n  points.add("),
+        ),
         ("tests/cases",),
     ),
     one(

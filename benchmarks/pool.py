@@ -4,8 +4,8 @@
 
 Random mixes from `benchmarks/pool/mix.h`: a fixed number of live buffers, of which one at random is freed and replaced
 again and again; sizes from 1 byte up, every power of two as likely as any other. memx runs below its C++
-entry points as a framework's resource, PyTorch's allocator below its own, both on the simulated device; mimalloc and the
-C library's malloc on host memory are the limit. Needs a C++ compiler, the CUDA headers, and for the other columns a
+entry points as a framework's resource, PyTorch's allocator below its own, both on the simulated device; mimalloc and
+the C library's malloc on host memory are the limit. Needs a C++ compiler, the CUDA headers, and for the other columns a
 Python with PyTorch's CUDA build and mimalloc (Debian: libmimalloc2.0); a column that cannot be had says why.
 
 The costs are processor time, so that other programs on the machine disturb them least, the best of several runs;

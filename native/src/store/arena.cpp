@@ -21,7 +21,7 @@ std::uint64_t Store::make_arena(Lock& lock, std::uint64_t bytes, std::uint32_t t
   }
   const std::uint64_t begin = block->begin;
   table.keep(begin, block->end(), true);
-  release(block, {});
+  release(block);
   return begin;
 }
 
