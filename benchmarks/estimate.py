@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -36,10 +35,10 @@ def estimated(name: str, gpu: bool) -> tuple[dict[str, Any], float]:
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert child.stdout is not None
     text = child.stdout.read()
-    _, status, _ = os.wait4(child.pid, 0)
+    _, status, usage = os.wait4(child.pid, 0)
     if status:
         raise SystemExit(f"{name}: memx estimate ended with {status}")
-    return json.loads(text), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return json.loads(text), usage.ru_maxrss / 1024
 
 
 def by_arithmetic(name: str) -> int:

@@ -102,6 +102,10 @@ stage driver_costs "$python" "$root/benchmarks/driver_costs.py" --output "$out/d
 
 if "$python" -c 'import torch' 2>/dev/null; then
   stage training "$python" "$root/benchmarks/gpu_training.py" --output "$out/training.json"
+  if [ ${#simulate[@]} -eq 0 ]; then
+    stage estimate "$python" "$root/benchmarks/estimate.py" --gpu --output "$out/estimate.md" \
+      "GPT-2 small, 4x512, AdamW" "ResNet-50, batch 32, SGD"
+  fi
 fi
 
 moved='answer["mismatches"] == 0 and not answer["races"] and answer["migrated_out_bytes"] > 0'

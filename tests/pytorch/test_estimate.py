@@ -14,7 +14,7 @@ from memx.trace import Trace
 
 from .child import start
 
-pytestmark = pytest.mark.torch_cuda
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
 MEMX = ["-c", "import sys; from memx.cli import main; sys.exit(main())"]
