@@ -18,7 +18,8 @@ bool Store::check(Lock& lock, std::string* why) {
     for (std::uint64_t page = block.begin / config.page_bytes; page * config.page_bytes < block.end(); ++page) {
       const Page& entry = table.page(page);
       if (entry.transit) fail("a page left between two mappings");
-      if (entry.mapping && entry.swap && !entry.mapping->busy) fail("a page is on the device and swapped at once");
+      const bool backing = entry.mapping && !entry.mapping->busy && !entry.mapping->stuck;
+      if (backing && entry.swap) fail("a page is on the device and swapped at once");
       if (backed && !entry.mapping) fail("an eager block has a page that nothing backs");
       if (backed && entry.mapping && (entry.mapping->handle.tier == Tier::kHost) != (place_of(block.key) == Place::kHost))
         fail("a block is listed for another tier than its pages are in");

@@ -20,9 +20,11 @@ cudaError_t allocate(void** out, size_t bytes, Allocate&& with) {
   return done(code);
 }
 
-cudaError_t release(CUresult code, void* pointer) {
-  if (code == CUDA_SUCCESS) memory_taken(address(pointer));
-  return done(code);
+// What the memory held is forgotten first: once the driver has it, another thread may get the address.
+template <class Free>
+cudaError_t release(void* pointer, Free&& with) {
+  memory_taken(address(pointer));
+  return done(with());
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ cudaError_t CUDARTAPI cudaMallocPitch(void** out, size_t* pitch, size_t width, s
 
 cudaError_t CUDARTAPI cudaFree(void* pointer) {
   USE_CONTEXT();
-  return release(cuMemFree(address(pointer)), pointer);
+  return release(pointer, [&] { return cuMemFree(address(pointer)); });
 }
 
 cudaError_t CUDARTAPI cudaHostAlloc(void** out, size_t bytes, unsigned int flags) {
@@ -51,7 +53,7 @@ cudaError_t CUDARTAPI cudaMallocHost(void** out, size_t bytes) { return cudaHost
 
 cudaError_t CUDARTAPI cudaFreeHost(void* pointer) {
   USE_CONTEXT();
-  return pointer ? release(cuMemFreeHost(pointer), pointer) : cudaSuccess;
+  return pointer ? release(pointer, [&] { return cuMemFreeHost(pointer); }) : cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaHostRegister(void* pointer, size_t bytes, unsigned int flags) {
@@ -117,7 +119,7 @@ cudaError_t CUDARTAPI cudaMallocFromPoolAsync(void** out, size_t bytes, cudaMemP
 
 cudaError_t CUDARTAPI cudaFreeAsync(void* pointer, cudaStream_t stream) {
   USE_CONTEXT();
-  return release(cuMemFreeAsync(address(pointer), stream), pointer);
+  return release(pointer, [&] { return cuMemFreeAsync(address(pointer), stream); });
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
