@@ -13,6 +13,8 @@ from cuda.bindings import driver
 
 import memx
 from memx import _native
+from memx.replay import Limits, replay
+from memx.trace import events as ev
 
 Make = Callable[..., _native.Resource]
 GLOBAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
@@ -248,3 +250,24 @@ def test_many_graphs_leave_no_trace(resource: Make, kernels: Kernels, streams: l
         ok(driver.cuGraphDestroy(ok(driver.cuStreamEndCapture(stream))))
         kernels.run_callbacks()
     r.check()
+
+
+def test_a_capture_unmaps_nothing_though_it_is_known_to_be_idle(oracle: None) -> None:
+    page = 64 << 10
+    events: list[ev.Event] = [
+        ev.Stream(1, "nonblocking"),
+        ev.Alloc("a", 3 * page, 1),
+        ev.Alloc("above", page, 1),
+        ev.Free("a"),
+        ev.Sync(),
+        ev.Alloc("too large", 100 * page, 1, expect="oom"),  # asks about events on the way
+        ev.Step(),
+        ev.Capture("begin", 1),
+        ev.Alloc("b", 4 * page, 1),
+        ev.Check("driver_calls.cuMemUnmap", equals=0),
+        ev.Check("driver_calls.cuMemRelease", equals=0),
+        ev.Capture("end", 1),
+    ]
+    result = replay(events, Limits(16 * page, 0, page, "default", False))
+    assert result.ok, result.failures
+    assert result.peak_reserved_bytes == 8 * page
