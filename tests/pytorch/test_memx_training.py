@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from .child import run, start
-from .test_sim_runtime_training import INSIDE_OPERATORS, MODELS, PROGRAM, results
+from .conftest import PROGRAM
+from .test_sim_runtime_training import INSIDE_OPERATORS, MODELS
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -29,8 +30,8 @@ def under_memx() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_peak_is_pytorchs_own(model: str) -> None:
-    ours, native = under_memx()[model], results()[model]
+def test_the_peak_is_pytorchs_own(results: dict[str, Any], model: str) -> None:
+    ours, native = under_memx()[model], results[model]
     assert not ours["error"], ours["error"]
     assert ours["measured"] == native["measured"]
     if model not in INSIDE_OPERATORS:

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import memx
+from .conftest import PROGRAM
 
 pytestmark = pytest.mark.torch_cuda
 
-PACKAGE = Path(memx.__file__).parent
-PROGRAM = Path(__file__).parent / "models.py"
 MODELS = re.findall(r'^    "([\w-]+)": \(', PROGRAM.read_text(), re.MULTILINE)
 # How far the two may be apart where an operator allocates something inside.
 INSIDE_OPERATORS = {"block-dropout": 0.001, "text": 0.03, "experts": None}
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Any]:
-    """Of all models, from one run."""
-    program = [sys.executable, "-W", "ignore", str(PROGRAM)]
-    done = subprocess.run(
-        [sys.executable, "-m", "memx", "sim", "run", "--quiet", "--memory", "2GiB", "--", *program],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-        cwd=PACKAGE / "data",
-        # Without its workspace, which is in no arithmetic.
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "CUBLAS_WORKSPACE_CONFIG": ":0:0"},
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("model", MODELS)
