@@ -113,6 +113,4 @@ def torch_record_from_birth() -> None:
     """Let the resources below PyTorch that do not exist yet record events from their first on."""
 
 def torch_hooks() -> dict[str, int]:
-    """Addresses of the functions that PyTorch's pluggable allocator calls, by the name of the hook."""
-
-def torch_missing_error_symbols() -> str: ...
+    """Addresses of the functions for PyTorch's pluggable allocator to call besides, by the name of the hook."""

@@ -9,7 +9,7 @@ from typing import Any
 from .errors import InvalidValueError
 from .sizes import parse_size
 
-__all__ = ["from_environment", "parse"]
+__all__ = ["completed", "from_environment", "parse"]
 
 
 def _flag(text: str) -> bool:
@@ -72,3 +72,8 @@ def parse(text: str, source: str = "MEMX_CONF") -> dict[str, Any]:
 def from_environment() -> dict[str, Any]:
     """The settings of ``MEMX_CONF``; none if it is not set."""
     return parse(os.environ.get("MEMX_CONF", ""))
+
+
+def completed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, and from ``MEMX_CONF`` what is not (None)."""
+    return from_environment() | {key: value for key, value in given.items() if value is not None}

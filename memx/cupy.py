@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from . import _native, sim
-from .conf import from_environment
+from .conf import completed
 from .errors import InvalidStateError, InvalidValueError, OutOfMemoryError
 from .resource import MemoryResource
 
@@ -61,15 +61,15 @@ def enable(
     global _settings
     import cupy
 
-    given = {
-        "device_limit": device_limit,
-        "host_limit": host_limit,
-        "reuse": reuse,
-        "oversubscribe": oversubscribe,
-        "page": page,
-    }
-    settings = from_environment()
-    settings.update({key: value for key, value in given.items() if value is not None})
+    settings = completed(
+        {
+            "device_limit": device_limit,
+            "host_limit": host_limit,
+            "reuse": reuse,
+            "oversubscribe": oversubscribe,
+            "page": page,
+        }
+    )
     with _lock:
         if _settings is not None:
             raise InvalidStateError(

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import _native
-from ..conf import from_environment
+from ..conf import completed
 from ..errors import InvalidStateError
 from ..resource import MemoryResource, in_bytes
 
 __all__ = ["disable", "enable", "enabled", "pool", "resource", "step"]
 
 _lock = threading.Lock()
-_settings: dict[str, Any] | None = None
 _allocator: Any = None  # of PyTorch; kept, because PyTorch keeps only a pointer
 _global = False
 _faces: dict[int, MemoryResource] = {}
@@ -185,9 +184,8 @@ def _make(given: dict[str, Any], whole: bool) -> Any:
     """PyTorch's handle of memx's functions. `whole`: memx serves every tensor, and so hears of every capture."""
     import torch
 
-    global _allocator, _settings
-    settings = from_environment()
-    settings.update({key: value for key, value in given.items() if value is not None})
+    global _allocator
+    settings = completed(given)
     device_bytes, host_bytes, page_bytes = in_bytes(
         0, settings.get("device_limit"), settings.get("host_limit"), settings.get("page")
     )
@@ -199,11 +197,9 @@ def _make(given: dict[str, Any], whole: bool) -> Any:
         page_bytes,
         whole,
     )
-    hooks = _native.torch_hooks()
     malloc = "memx_torch_malloc" if whole else "memx_torch_malloc_segment"
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_native.__file__, malloc, "memx_torch_free")
-    for name, address in hooks.items():
-        if name.startswith("set_"):
-            getattr(allocator._allocator, name)(address)
-    _allocator, _settings = allocator, settings
+    for name, address in _native.torch_hooks().items():
+        getattr(allocator._allocator, name)(address)
+    _allocator = allocator
     return allocator

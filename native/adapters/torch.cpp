@@ -23,6 +23,7 @@ using Filter = std::function<bool(CUstream)>;
 struct Route {
   int device;
   PoolId pool;
+  std::uint32_t tag;  // the pool's
   Filter takes;
 };
 
@@ -44,7 +45,7 @@ std::string pool_tag(const PoolId& pool) {
   return "torch pool " + std::to_string(pool.first) + ":" + std::to_string(pool.second);
 }
 
-std::uint32_t tag_for(Resource& resource, int device, CUstream stream) {
+std::uint32_t tag_for(int device, CUstream stream) {
   State& s = state();
   if (s.routes_open.load(std::memory_order_acquire) == 0) return 0;
   std::vector<Route> routes;
@@ -53,7 +54,7 @@ std::uint32_t tag_for(Resource& resource, int device, CUstream stream) {
     routes = s.routes;
   }
   for (auto route = routes.rbegin(); route != routes.rend(); ++route)
-    if (route->device == device && route->takes(stream)) return resource.tag_id(pool_tag(route->pool));
+    if (route->device == device && route->takes(stream)) return route->tag;
   return 0;
 }
 
@@ -74,7 +75,7 @@ void* allocate(std::size_t bytes, int device, CUstream stream) {
   if (bytes == 0) return nullptr;
   Resource& from = resource(device);
   try {
-    return reinterpret_cast<void*>(from.allocate(bytes, stream, 0, true, tag_for(from, device, stream)));
+    return reinterpret_cast<void*>(from.allocate(bytes, stream, 0, true, tag_for(device, stream)));
   } catch (const Error& error) {
     if (error.kind != ErrorKind::kOutOfMemory) throw;
     throw_out_of_memory(out_of_memory_text(from, device, bytes, error.what()));
@@ -188,11 +189,12 @@ void memx_torch_record_stream(void* pointer, CUstream stream) {
 
 void memx_torch_begin_pool(int device, PoolId pool, Filter takes) {
   Resource& from = resource(device);
-  from.private_tag(from.tag_id(pool_tag(pool)));
+  const std::uint32_t tag = from.tag_id(pool_tag(pool));
+  from.private_tag(tag);
   from.announce_capture(true);
   State& s = state();
   std::lock_guard<std::mutex> guard(s.lock);
-  s.routes.push_back({device, pool, std::move(takes)});
+  s.routes.push_back({device, pool, tag, std::move(takes)});
   s.routes_open.fetch_add(1, std::memory_order_release);
 }
 
@@ -222,19 +224,11 @@ void memx_torch_release_pool(int device, PoolId pool) {
 
 std::map<std::string, std::uint64_t> memx::torch::hooks() {
   auto at = [](auto* function) { return reinterpret_cast<std::uint64_t>(function); };
-  return {{"malloc", at(&memx_torch_malloc)},
-          {"malloc_segment", at(&memx_torch_malloc_segment)},
-          {"free", at(&memx_torch_free)},
-          {"set_reset_fn", at(&memx_torch_empty_cache)},
+  return {{"set_reset_fn", at(&memx_torch_empty_cache)},
           {"set_memory_fraction_fn", at(&memx_torch_memory_fraction)},
           {"set_base_alloc_fn", at(&memx_torch_base_allocation)},
           {"set_record_stream_fn", at(&memx_torch_record_stream)},
           {"set_begin_allocate_to_pool", at(&memx_torch_begin_pool)},
           {"set_end_allocate_to_pool_fn", at(&memx_torch_end_pool)},
           {"set_release_pool", at(&memx_torch_release_pool)}};
-}
-
-bool memx::torch::native_errors(std::string* missing) {
-  *missing = missing_error_symbols();
-  return missing->empty();
 }

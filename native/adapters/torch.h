@@ -23,7 +23,5 @@ Resource& resource(int device);
 std::map<int, Resource*> resources();
 // Name of each hook in PyTorch, and the address to give it.
 std::map<std::string, std::uint64_t> hooks();
-// Whether out-of-memory errors can be PyTorch's own type in this process; what is missing otherwise.
-bool native_errors(std::string* missing);
 
 }  // namespace memx::torch

@@ -24,17 +24,17 @@ struct Symbols {
   Construct construct = nullptr;  // of c10::Error, whose data c10::OutOfMemoryError has and no more
   void** vtable = nullptr;
   std::type_info* type = nullptr;
-  std::string missing;
+  bool complete = true;
 
   Symbols() {
     void* c10 = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
     if (!c10) {
-      missing = "libc10.so";
+      complete = false;
       return;
     }
     auto find = [&](const char* name) {
       void* symbol = dlsym(c10, name);
-      if (!symbol) missing = name;
+      if (!symbol) complete = false;
       return symbol;
     };
     construct = reinterpret_cast<Construct>(
@@ -56,11 +56,9 @@ constexpr std::size_t kRoom = 1024;  // for the object; c10::Error has about 200
 
 }  // namespace
 
-std::string missing_error_symbols() { return symbols().missing; }
-
 void throw_out_of_memory(const std::string& message) {
   const Symbols& s = symbols();
-  if (!s.missing.empty()) throw std::runtime_error(message);
+  if (!s.complete) throw std::runtime_error(message);
   void* object = abi::__cxa_allocate_exception(kRoom);
   try {
     s.construct(object, {"malloc", "memx", 0}, message);

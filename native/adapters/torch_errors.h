@@ -6,8 +6,6 @@
 
 namespace memx::torch {
 
-// What of it could not be found; empty if all is there.
-std::string missing_error_symbols();
 // Throws std::runtime_error, beginning with the same words, where the type cannot be had.
 [[noreturn]] void throw_out_of_memory(const std::string& message);
 

@@ -33,7 +33,7 @@ static ReuseMode as_mode(const std::string& name) {
 }
 
 Config as_config(int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
-                 bool oversubscribe, nb::handle page) {
+                 bool oversubscribe, nb::handle page, bool framework) {
   Config config;
   config.device = device;
   config.device_limit = as_size(device_limit, "device_limit");
@@ -42,6 +42,7 @@ Config as_config(int device, nb::handle device_limit, nb::handle host_limit, con
   config.reuse = as_mode(reuse);
   config.lazy = lazy;
   config.oversubscribe = oversubscribe;
+  config.framework = framework;
   return config;
 }
 

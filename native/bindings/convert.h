@@ -31,7 +31,7 @@ inline CUstream as_stream(std::uint64_t handle) { return reinterpret_cast<CUstre
 std::uint64_t as_size(nanobind::handle number, const char* what);
 
 Config as_config(int device, nanobind::handle device_limit, nanobind::handle host_limit, const std::string& reuse, bool lazy,
-                 bool oversubscribe, nanobind::handle page);
+                 bool oversubscribe, nanobind::handle page, bool framework);
 
 void bind_torch(nanobind::module_& m);
 

@@ -167,8 +167,7 @@ NB_MODULE(_native, m) {
       .def("__init__",
            [](Resource* self, int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
               bool oversubscribe, nb::handle page, bool framework) {
-             Config config = as_config(device, device_limit, host_limit, reuse, lazy, oversubscribe, page);
-             config.framework = framework;
+             const Config config = as_config(device, device_limit, host_limit, reuse, lazy, oversubscribe, page, framework);
              GilRelease release;
              new (self) Resource(config);
            },

@@ -13,9 +13,7 @@ void bind_torch(nb::module_& m) {
   m.def("torch_configure",
         [](nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool oversubscribe, nb::handle page,
            bool framework) {
-          Config config = as_config(0, device_limit, host_limit, reuse, false, oversubscribe, page);
-          config.framework = framework;
-          torch::configure(config);
+          torch::configure(as_config(0, device_limit, host_limit, reuse, false, oversubscribe, page, framework));
         },
         nb::arg("device_limit"), nb::arg("host_limit"), nb::arg("reuse"), nb::arg("oversubscribe"), nb::arg("page"),
         nb::arg("framework"));
@@ -29,11 +27,6 @@ void bind_torch(nb::module_& m) {
         });
   m.def("torch_record_from_birth", &torch::record_from_birth);
   m.def("torch_hooks", &torch::hooks);
-  m.def("torch_missing_error_symbols", [] {
-    std::string missing;
-    torch::native_errors(&missing);
-    return missing;
-  });
 }
 
 }  // namespace memx
