@@ -21,6 +21,7 @@ from pathlib import Path
 
 import memx
 from memx.replay import Limits, Result, prepare_device, replay
+from memx.replay.smallest import smallest_pages
 from memx.replay.torch_allocator import SETTINGS, set_up
 from memx.trace import Trace
 from memx.trace import events as ev
@@ -185,15 +186,12 @@ def run_all(allocator: str, works: list[Workload]) -> list[Outcome]:
     out = []
     for work in works:
         first = once(allocator, work, work.device_bytes)
-        low, high = work.peak_live_bytes // PAGE - 1, 4 * work.peak_live_bytes // PAGE + 8
-        while high - low > 1:
-            middle = (low + high) // 2
-            if once(allocator, work, middle * PAGE).ok:
-                high = middle
-            else:
-                low = middle
-        print(f"{allocator}: {work.name}: {high * PAGE // MIB} MiB", file=sys.stderr)
-        out.append(Outcome(first, high * PAGE))
+        live = work.peak_live_bytes
+        smallest = PAGE * smallest_pages(
+            lambda pages, work=work: once(allocator, work, pages * PAGE).ok, live // PAGE - 1, 4 * live // PAGE + 8
+        )
+        print(f"{allocator}: {work.name}: {smallest // MIB} MiB", file=sys.stderr)
+        out.append(Outcome(first, smallest))
     return out
 
 

@@ -8,9 +8,10 @@ are printed. That knows what operators return and when the last owner of a stora
 
 from __future__ import annotations
 
+import importlib
 import sys
-import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ import torch.utils.checkpoint
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "pytorch"))
+Arithmetic: Any = importlib.import_module("arithmetic").Arithmetic
 
 STEPS = 4
 
@@ -218,34 +220,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor
         False,
     ),
 }
-
-
-class Arithmetic(TorchDispatchMode):
-    """The bytes of the storages that operators returned and that are still owned, rounded up to 512 each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._sizes: dict[int, int] = {}
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        out = function(*arguments, **(named or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
-                self._add(leaf.untyped_storage())
-        return out
-
-    def _add(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._sizes:
-            return
-        self._sizes[key] = -(-storage.nbytes() // 512) * 512
-        self.now += self._sizes[key]
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._remove, key)
-
-    def _remove(self, key: int) -> None:
-        self.now -= self._sizes.pop(key)
 
 
 def train(name: str, steps: int = STEPS) -> None:

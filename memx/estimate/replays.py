@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import InvalidStateError
 from ..replay import Limits, prepare_device, replay
+from ..replay.smallest import smallest_pages
 from ..replay.torch_allocator import SETTINGS, set_up
 from ..trace import Trace
 from ..trace import events as ev
@@ -85,18 +86,14 @@ def _needs(path: str, allocator: str, device_bytes: int | None) -> Needs:
     reserved, ok, _ = _once(events, allocator, first_try)
     if not ok:
         raise InvalidStateError(f"{allocator} fails on a device of twice the peak")
-    low, high = live // _PAGE - 1, -(-reserved // _PAGE)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if middle and _once(events, allocator, middle * _PAGE)[1]:
-            high = middle
-        else:
-            low = middle
+    smallest = smallest_pages(
+        lambda pages: _once(events, allocator, pages * _PAGE)[1], live // _PAGE - 1, -(-reserved // _PAGE)
+    )
     spilled = None
     if allocator == "memx" and device_bytes is not None and device_bytes >= _PAGE:
         _, ok, host = _once(events, allocator, device_bytes // _PAGE * _PAGE, _pages(2 * live))
         spilled = host if ok else None
-    return Needs(reserved, high * _PAGE, spilled)
+    return Needs(reserved, smallest * _PAGE, spilled)
 
 
 def _once(events: Iterable[ev.Event], allocator: str, device: int, host: int = 0) -> tuple[int, bool, int]:

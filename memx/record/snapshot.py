@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidValueError
+from ..trace.snapshot_form import document, entries
 from .protocol import Row
 
 __all__ = ["Snapshot"]
 
 _MOST_EVENTS = 1_000_000
-_ALLOC, _FREE, _OOM = 0, 1, 4
+_ACTIONS = {0: "alloc", 1: "free", 4: "oom"}
 
 
 class Snapshot:
@@ -39,24 +40,13 @@ class Snapshot:
     def take(self, row: Row, device: int) -> None:
         """Add an event."""
         kind, address, nbytes, stream, _, time_us = row
-        entry = {
-            "size": nbytes,
-            "stream": stream,
-            "time_us": time_us,
-            "frames": [],
-            "compile_context": "N/A",
-            "user_metadata": "",
-        }
-        entries = self._traces.setdefault(device, deque(maxlen=_MOST_EVENTS))
-        if kind == _ALLOC:
+        action = _ACTIONS.get(kind, "")
+        if action == "alloc":
             self._live[address] = (nbytes, stream, device)
-            entries.append({"action": "alloc", "addr": address, **entry})
-        elif kind == _FREE:
+        elif action == "free":
             self._live.pop(address, None)
-            entries.append({"action": "free_requested", "addr": address, **entry})
-            entries.append({"action": "free_completed", "addr": address, **entry})
-        elif kind == _OOM:
-            entries.append({"action": "oom", "device_free": 0, **entry})
+        events = self._traces.setdefault(device, deque(maxlen=_MOST_EVENTS))
+        events.extend(entries(action, address, nbytes, stream, time_us))
 
     def as_dict(self) -> dict[str, Any]:
         """What ``torch.cuda.memory._snapshot`` returns."""
@@ -66,14 +56,7 @@ class Snapshot:
         for segment in segments:
             segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
         devices = max([*self._traces, *(segment["device"] for segment in segments), 0]) + 1
-        return {
-            "segments": segments,
-            "device_traces": [list(self._traces.get(device, ())) for device in range(devices)],
-            "allocator_settings": {"backend": "memx", "expandable_segments": True},
-            "external_annotations": [],
-            "host_segments": [],
-            "host_traces": [],
-        }
+        return document(segments, [list(self._traces.get(device, ())) for device in range(devices)])
 
     def write(self) -> None:
         """Write the pickle.

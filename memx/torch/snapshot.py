@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _native
+from ..trace.snapshot_form import document, entries
 
 __all__ = ["snapshot"]
 
@@ -24,14 +25,7 @@ def snapshot(_pool: Any = None) -> dict[str, Any]:
     for device, native in natives.items():
         segments += _segments(device, native)
         traces[device] = list(_trace(native))
-    return {
-        "segments": segments,
-        "device_traces": traces,
-        "allocator_settings": {"backend": "memx", "expandable_segments": True},
-        "external_annotations": [],
-        "host_segments": [],
-        "host_traces": [],
-    }
+    return document(segments, traces)
 
 
 def _segments(device: int, native: _native.Resource) -> Iterator[dict[str, Any]]:
@@ -90,25 +84,10 @@ def _pool_id(tag: str) -> tuple[int, int]:
 
 
 def _trace(native: _native.Resource) -> Iterator[dict[str, Any]]:
-    for action, address, size, stream, tag, time_us in native.recorded_events():
-        if action not in ("alloc", "free", "oom"):
-            continue
-        entry = {
-            "size": size,
-            "stream": stream,
-            "time_us": time_us,
-            "frames": [],
-            "compile_context": "N/A",
-            "user_metadata": "",
-            "pool_id": _pool_id(native.tag_name(tag)) if tag else (0, 0),
-        }
-        if action == "oom":
-            yield {"action": "oom", "device_free": max(0, native.device_limit() - _reserved(native)), **entry}
-        elif action == "alloc":
-            yield {"action": "alloc", "addr": address, **entry}
-        else:
-            yield {"action": "free_requested", "addr": address, **entry}
-            yield {"action": "free_completed", "addr": address, **entry}
+    for action, address, nbytes, stream, tag, time_us in native.recorded_events():
+        pool = _pool_id(native.tag_name(tag)) if tag and action in ("alloc", "free", "oom") else (0, 0)
+        free = max(0, native.device_limit() - _reserved(native)) if action == "oom" else 0
+        yield from entries(action, address, nbytes, stream, time_us, device_free=free, pool_id=pool)
 
 
 def _reserved(native: _native.Resource) -> int:

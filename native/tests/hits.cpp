@@ -10,18 +10,11 @@
 #include <vector>
 
 #include "memx/resource.h"
+#include "require.h"
 
 namespace {
 
 std::atomic<std::uint64_t> allocations{0};
-
-#define REQUIRE(condition)                                                      \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);      \
-      std::abort();                                                             \
-    }                                                                           \
-  } while (0)
 
 struct Buffer {
   std::uint64_t address;

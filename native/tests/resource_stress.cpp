@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "memx/resource.h"
+#include "require.h"
 
 namespace {
 
@@ -21,14 +22,6 @@ constexpr int kThreads = 5;
 constexpr int kStepsPerThread = 2000;
 const char* const kFailing[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemHostAlloc", "cuEventCreate",
                                 "cuEventRecord", "cuMemRelease"};
-
-#define REQUIRE(condition)                                                      \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);      \
-      std::abort();                                                             \
-    }                                                                           \
-  } while (0)
 
 struct Kernels {
   CUfunction stamp, verify;

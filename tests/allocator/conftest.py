@@ -3,12 +3,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 import memx
 from memx import _native
 
-from .device import Kernels
+from .device import Kernels, pattern
 
 PAGE = 64 << 10
 
@@ -45,3 +46,14 @@ def resource(kernels: Kernels, oracle: None) -> Iterator[Callable[..., _native.R
         "streams",
     ):
         assert after[what] == before[what], what
+
+
+def give_to(r: _native.Resource, kernels: Kernels, stream: int) -> None:
+    """The device's memory goes to another stream, whose contents must last."""
+    y = r.allocate(2 * PAGE, stream)
+    kernels.stamp(stream, y, 2 * PAGE, 2 << 32)
+    kernels.synchronize()
+    out = np.empty(2 * PAGE, np.uint8)
+    r.read(y, 0, out)
+    assert np.array_equal(out, pattern(2 << 32, 2 * PAGE))
+    r.free(y)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 import memx
 from memx import _native
 
-from .conftest import PAGE
-from .device import Kernels, pattern
+from .conftest import PAGE, give_to
+from .device import Kernels
 from .test_states import python
 
 Make = Callable[..., _native.Resource]
@@ -138,13 +137,7 @@ def test_another_streams_memory_waits_for_its_work(resource: Make, kernels: Kern
     memx.sim.hold(one)
     kernels.stamp(one, x, 2 * PAGE, 1 << 32)
     r.free(x)
-    y = r.allocate(2 * PAGE, two)  # the wait lets the held stream go
-    kernels.stamp(two, y, 2 * PAGE, 2 << 32)
-    kernels.synchronize()
-    out = np.empty(2 * PAGE, np.uint8)
-    r.read(y, 0, out)
-    assert np.array_equal(out, pattern(2 << 32, 2 * PAGE))
-    r.free(y)
+    give_to(r, kernels, two)  # the wait lets the held stream go
     kernels.destroy(one)
     kernels.destroy(two)
 

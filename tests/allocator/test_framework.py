@@ -12,7 +12,7 @@ from cuda.bindings import driver
 import memx
 from memx import _native
 
-from .conftest import PAGE
+from .conftest import PAGE, give_to
 from .device import Kernels, ok, pattern
 from .test_eager import calls, since
 
@@ -81,12 +81,7 @@ def test_a_point_recorded_late_still_keeps_other_streams_out(
     memx.sim.hold(one)
     kernels.stamp(one, x, 2 * PAGE, 1 << 32)
     r.free(x)
-    y = r.allocate(2 * PAGE, two)  # the wait lets the held stream go
-    kernels.stamp(two, y, 2 * PAGE, 2 << 32)
-    kernels.synchronize()
-    out = np.empty(2 * PAGE, np.uint8)
-    r.read(y, 0, out)
-    assert np.array_equal(out, pattern(2 << 32, 2 * PAGE))
+    give_to(r, kernels, two)  # the wait lets the held stream go
 
 
 def test_a_late_point_is_found_over_without_a_wait(resource: Make, kernels: Kernels, streams: list[int]) -> None:
@@ -116,12 +111,7 @@ def test_a_stream_that_is_gone_all_the_same_is_waited_for_with_the_context(
     kernels.destroy(gone)
     again = kernels.stream()
     assert again == gone
-    y = r.allocate(2 * PAGE, other)
-    kernels.stamp(other, y, 2 * PAGE, 2 << 32)
-    kernels.synchronize()
-    out = np.empty(2 * PAGE, np.uint8)
-    r.read(y, 0, out)
-    assert np.array_equal(out, pattern(2 << 32, 2 * PAGE))
+    give_to(r, kernels, other)
     kernels.destroy(again)
 
 

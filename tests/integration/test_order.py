@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from allocator.conftest import PAGE
+from allocator.conftest import PAGE, give_to
 from allocator.device import Kernels, pattern
 from cuda.bindings import driver
 
@@ -107,17 +107,6 @@ def use_behind(r: _native.Resource, kernels: Kernels, stream: int, held: int) ->
     kernels.order(stream, held)
     kernels.stamp(stream, x, 2 * PAGE, 1 << 32)
     return x
-
-
-def give_to(r: _native.Resource, kernels: Kernels, stream: int) -> None:
-    """The device's memory goes to another stream, whose contents must last."""
-    y = r.allocate(2 * PAGE, stream)
-    kernels.stamp(stream, y, 2 * PAGE, 2 << 32)
-    kernels.synchronize()
-    out = np.empty(2 * PAGE, np.uint8)
-    r.read(y, 0, out)
-    assert np.array_equal(out, pattern(2 << 32, 2 * PAGE))
-    r.free(y)
 
 
 def test_a_free_when_the_stream_is_gone_and_its_handle_anothers(

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from arithmetic import Arithmetic
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import memx
 
@@ -120,34 +118,6 @@ MODELS: dict[str, Model] = {
     "text": (Text, (4, 32), torch.int64, ADAMW, {}),
     "experts": (Experts, (32, 64), torch.float32, SGD, {}),
 }
-
-
-class Arithmetic(TorchDispatchMode):
-    """The bytes of the storages that operators returned and that are still owned, now and at most."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._sizes: dict[int, int] = {}
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        out = function(*arguments, **(named or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
-                self._add(leaf.untyped_storage())
-        return out
-
-    def _add(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._sizes:
-            return
-        self._sizes[key] = -(-storage.nbytes() // 512) * 512
-        self.now += self._sizes[key]
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._remove, key)
-
-    def _remove(self, key: int) -> None:
-        self.now -= self._sizes.pop(key)
 
 
 def train(model: Model) -> None:

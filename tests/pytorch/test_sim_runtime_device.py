@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import memx
+from .child import start
 
 pytestmark = pytest.mark.torch_cuda
 
-PACKAGE = Path(memx.__file__).parent
 PROGRAM = Path(__file__).parent / "on_device.py"
 CHECKS = re.findall(r"^def (check_\w+)", PROGRAM.read_text(), re.MULTILINE)
 
@@ -25,14 +22,9 @@ def failures(request: pytest.FixtureRequest) -> dict[str, str]:
     """What each check found wrong, from one run of all."""
     program = [sys.executable, str(PROGRAM)]
     expandable = f"expandable_segments:{request.param == 'expandable'}"
-    done = subprocess.run(
-        [sys.executable, "-m", "memx", "sim", "run", "--quiet", "--memory=1GiB", "--devices=2", "--", *program],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-        cwd=PACKAGE / "data",
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTORCH_CUDA_ALLOC_CONF": expandable},
+    done = start(
+        ["-m", "memx", "sim", "run", "--quiet", "--memory=1GiB", "--devices=2", "--", *program],
+        PYTORCH_CUDA_ALLOC_CONF=expandable,
     )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
