@@ -9,6 +9,7 @@ from .check import check_layout, find_overlap
 from .inputs import Source, read_buffers
 from .layouts import Layout, layout
 from .lifetimes import trace_buffers
+from .migration import Migration, SegmentPlan, read_migration, segments
 from .plans import SavedLayout, read_layout, write_layout
 from .snapshots import read_snapshot
 from .tables import read_csv, write_csv
@@ -20,8 +21,10 @@ __all__ = [
     "Buffer",
     "Buffers",
     "Layout",
+    "Migration",
     "Playback",
     "SavedLayout",
+    "SegmentPlan",
     "Source",
     "check_layout",
     "find_overlap",
@@ -29,7 +32,9 @@ __all__ = [
     "read_buffers",
     "read_csv",
     "read_layout",
+    "read_migration",
     "read_snapshot",
+    "segments",
     "trace_buffers",
     "use",
     "write_csv",

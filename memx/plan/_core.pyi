@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 Column = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float64]
 
 class Problem:
     """Buffers over sections of time: lifetimes not empty, sizes positive, `fixed` -1 where free."""
@@ -41,3 +42,71 @@ def search(
 
 def genetic(problem: Problem, start: Column, capacity: int, seed: int, seconds: float) -> tuple[Column, int, str, int]:
     """As `search`, by the genetic algorithm alone."""
+
+class Accesses:
+    """A migration problem: accesses in the order of their steps, mode 1 reads, 2 writes, 3 both; sizes positive.
+
+    Homes are segments by object; costs are (what does not fit, bytes moved).
+    """
+
+    def __init__(self, size: Column, keep: Column, object: Column, step: Column, mode: Column) -> None: ...
+    @property
+    def base(self) -> int:
+        """Bytes that any plan moves."""
+
+def first_generation(
+    problem: Accesses, segments: Column, exclusive: bool, count: int, seed: int, seconds: float
+) -> tuple[Column, Column, Column]:
+    """Random assignments: rows of homes, excess and bytes moved of each, best first."""
+
+def evolve(
+    problem: Accesses,
+    segments: Column,
+    exclusive: bool,
+    population: Column,
+    seed: int,
+    generations: int,
+    patience: int,
+    local: bool,
+    goal: int,
+    seconds: float,
+) -> tuple[Column, Column, Column, int]:
+    """As `first_generation`, after some generations; and how many passed since the best got better."""
+
+def anneal(
+    problem: Accesses,
+    segments: Column,
+    exclusive: bool,
+    homes: Column,
+    seed: int,
+    moves: int,
+    goal: int,
+    seconds: float,
+) -> tuple[Column, Column, Column]:
+    """One assignment after local search, and so many moves of annealing."""
+
+def greedy_homes(problem: Accesses, segments: Column, exclusive: bool, seconds: float) -> tuple[Column, Column, Column]:
+    """Two assignments made one object after the other, in order of access and of size."""
+
+def branch(
+    problem: Accesses, segments: Column, exclusive: bool, below: int, nodes: int, seconds: float
+) -> tuple[Column | None, int, bool]:
+    """The best assignment below a cost, if there is one, its cost or that, and whether there is no better."""
+
+def assignable(
+    problem: Accesses, segments: Column, exclusive: bool, steps: int, nodes: int, seconds: float
+) -> tuple[bool, Column | None] | None:
+    """Whether the first steps can be served, and how; None if that took too long."""
+
+def settle(
+    problem: Accesses, segments: Column, exclusive: bool, homes: Column, rounds: int, seed: int, seconds: float
+) -> tuple[Column, int, int, bool]:
+    """For each access whether the contents were dropped before it; excess, bytes moved, and whether that is the least."""
+
+def hold(
+    problem: Accesses, capacity: int, priority: Numbers, rounds: int, goal: int, seed: int, seconds: float
+) -> tuple[Column, int, int, bool]:
+    """As `settle`, without segments; `priority` says for each access how much to keep its contents."""
+
+def rule(problem: Accesses, capacity: int, rule: int) -> tuple[Column, int, int, bool]:
+    """As `hold`, by one rule alone."""

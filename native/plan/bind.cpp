@@ -1,22 +1,16 @@
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <new>
-#include <optional>
 
+#include "bind.h"
 #include "greedy.h"
 #include "genetic.h"
 #include "model.h"
 #include "portfolio.h"
 #include "problem.h"
-#include "stop.h"
-#include "worker.h"
-
-namespace nb = nanobind;
+#include "migration/bind.h"
 
 namespace memx::plan {
 
@@ -26,37 +20,6 @@ constexpr int kEndless = 1 << 30;  // rounds: until the time is over
 constexpr int kRoundsBeforeSeeds = 3;
 constexpr std::int64_t kSeedPlacements = 500'000;
 constexpr std::size_t kSeeds = 4;
-
-using Column = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-std::span<const std::int64_t> view(const Column& column) { return {column.data(), column.shape(0)}; }
-
-nb::object as_array(std::vector<Bytes>&& values) {
-  auto* owned = new std::vector<Bytes>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<Bytes>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, Bytes, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
-}
-
-// Runs work without the GIL, and looks out for signals meanwhile: Python's handler may raise.
-template <class Work>
-auto run(double seconds, Work&& work) {
-  std::atomic<bool> cancelled = false;
-  Stop stop(seconds, cancelled);
-  std::optional<decltype(work(stop))> result;
-  {
-    Worker worker([&] { result = work(stop); });
-    for (bool done = false; !done;) {
-      {
-        nb::gil_scoped_release released;
-        done = worker.wait_for(std::chrono::milliseconds(cancelled ? 1000 : 20));
-      }
-      if (!done && !cancelled && PyErr_CheckSignals() != 0) cancelled = true;
-    }
-    if (!cancelled) worker.rethrow();
-  }
-  if (cancelled) throw nb::python_error();
-  return std::move(*result);
-}
 
 void make(Problem* self, const Column& lower, const Column& upper, const Column& size, const Column& alignment,
           const Column& fixed) {
@@ -134,4 +97,5 @@ NB_MODULE(_core, m) {
   m.def("search", &py_search, "problem"_a, "start"_a, "capacity"_a, "to_the_byte"_a, "seeded"_a,
         "seed"_a, "seconds"_a);
   m.def("genetic", &py_genetic, "problem"_a, "start"_a, "capacity"_a, "seed"_a, "seconds"_a);
+  migration::bind(m);
 }

@@ -12,7 +12,7 @@ class Stop {
 
   Stop(double seconds, const std::atomic<bool>& cancelled) : cancelled_(cancelled) {
     const double bounded = seconds > 0 ? (seconds < 1e8 ? seconds : 1e8) : 0;
-    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded));
+    deadline_ = start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded));
   }
 
   // Cheap enough for inner loops: looks at the clock once in 64 calls.
@@ -20,9 +20,15 @@ class Stop {
   bool now() { return stopped_ = stopped_ || cancelled() || Clock::now() >= deadline_; }
 
   const std::atomic<bool>& cancelled_flag() const { return cancelled_; }
+  // How much of the time is over, 0 to 1 and on.
+  double spent() const {
+    const double all = std::chrono::duration<double>(deadline_ - start_).count();
+    return all > 0 ? std::chrono::duration<double>(Clock::now() - start_).count() / all : 1;
+  }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
+  Clock::time_point start_ = Clock::now();
   Clock::time_point deadline_;
   const std::atomic<bool>& cancelled_;
   unsigned calls_ = 0;

@@ -1,0 +1,114 @@
+"""``memx segments``: plan what is on a device that is too small, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from ..errors import InvalidValueError
+from ..plan.migration import SegmentPlan
+from ..plan.migration import segments as plan_segments
+from ..plan.migration.problem import read_migration
+from ..plan.migration.result import MODES
+from ..plan.migration.solve import Progress
+from ..sizes import format_size
+from ..trace import Trace
+from .options import as_bytes, size
+from .output import print_json
+
+__all__ = ["segments"]
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--capacity", callback=size, required=True, help="Bytes of the device.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="exclusive",
+    show_default=True,
+    help="exclusive: one object in a segment at a time; packed: several while they fit; unsegmented: no segments.",
+)
+@click.option("--segments", "count", type=click.IntRange(min=1), help="How many. [default: as many as fit]")
+@click.option("--time-limit", type=click.FloatRange(min=0), default=10.0, show_default=True, help="Seconds.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the search.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def segments(
+    *,
+    file: Path,
+    capacity: str,
+    mode: str,
+    count: int | None,
+    time_limit: float,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Plan which objects of a trace share memory, and what moves when, so that the fewest bytes move.
+
+    FILE is a memx trace with kernels. Status 1: some operation cannot be served, or no plan was found.
+    """
+    if mode == "unsegmented" and count is not None:
+        raise InvalidValueError("--segments: a plan without segments takes no number of them")
+    trace = Trace(file)
+    limit = as_bytes(capacity, trace.page)
+    assert limit is not None
+    problem = read_migration(trace)
+    with _progress(f"{len(problem.size):,} objects") as progress:
+        plan = plan_segments(problem, limit, time_limit, seed, mode=mode, segments=count, progress=progress)
+    if as_json:
+        print_json(_as_json(plan))
+    else:
+        _print(plan)
+    if not plan.feasible:
+        click.echo(f"infeasible: {plan.reason}", err=True)
+    return 0 if plan.feasible else 1
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Progress]:
+    """The phase and the bytes so far on standard error, where somebody watches."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"planning {what}") as status:
+        yield lambda phase, moved: status.update(f"{phase} {what}: {format_size(moved)} moved")
+
+
+def _as_json(plan: SegmentPlan) -> dict[str, object]:
+    problem = plan.problem
+    return {
+        "objects": len(problem.size),
+        "accesses": len(problem.object),
+        "steps": len(problem.steps),
+        "mode": plan.mode,
+        "capacity": plan.capacity,
+        "segments": [
+            {"bytes": nbytes, "objects": [problem.ids[o] for o in plan.objects_in(i)]}
+            for i, nbytes in enumerate(plan.segments)
+        ],
+        "feasible": plan.feasible,
+        "infeasible_step": plan.infeasible_step,
+        "reason": plan.reason or None,
+        "migrated_bytes": plan.migrated_bytes,
+        "lower_bound": plan.lower_bound,
+        "optimal": plan.optimal,
+        "seconds": round(plan.seconds, 6),
+        "method": plan.method,
+        "seed": plan.seed,
+    }
+
+
+def _print(plan: SegmentPlan) -> None:
+    problem = plan.problem
+    click.echo(f"{len(problem.size):,} objects, {len(problem.object):,} accesses in {len(problem.steps):,} steps")
+    if plan.segments:
+        largest, least = plan.segments[0], plan.segments[-1]
+        click.echo(f"{len(plan.segments)} segments of {format_size(least)} to {format_size(largest)}, {plan.mode}")
+    bound = "unknown" if plan.lower_bound is None else f"{format_size(plan.lower_bound)} ({plan.lower_bound} bytes)"
+    if plan.migrated_bytes is not None:
+        click.echo(f"moved: {format_size(plan.migrated_bytes)} ({plan.migrated_bytes} bytes)")
+        proof = "no plan of this kind moves less" if plan.optimal else "less is not ruled out"
+        click.echo(f"{plan.method}, {plan.seconds:.3f} s: {proof}")
+    click.echo(f"no plan at all moves less than {bound}")

@@ -1,0 +1,133 @@
+"""From decisions to moves: what comes and goes before which operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .moves import Move
+from .problem import READS, WRITES, Flags, Migration
+
+__all__ = ["AHEAD", "moves_of"]
+
+AHEAD = 8
+"""Operations that a copy may start before the one that needs it, where there is room."""
+
+
+def moves_of(
+    problem: Migration,
+    dropped: Flags,
+    capacity: int,
+    segments: Sequence[int] | None = None,
+    homes: Sequence[int] | None = None,
+    *,
+    exclusive: bool = False,
+    ahead: int = AHEAD,
+) -> list[Move]:
+    """Moves that follow decisions, in order.
+
+    Parameters
+    ----------
+    problem : Migration
+    dropped : array of bool
+        For each access, whether the object leaves the device before it, since its access before.
+    capacity : int
+    segments, homes, exclusive
+        As for :func:`check_moves`.
+    ahead : int
+        An object goes right after its last use, and comes up to so many operations before its next, as soon as
+        there is room: the copy then has their time.
+    """
+    stays = _stays(problem, dropped)
+    room = _Room(problem, stays, capacity, segments, homes, exclusive)
+    arrivals: list[tuple[int, int, Move]] = []
+    departures: list[tuple[int, int, Move]] = []
+    for rank, stay in enumerate(sorted(stays, key=lambda stay: (stay.begin, stay.object))):
+        begin = stay.begin
+        if stay.reads:
+            earliest = max(stay.earliest, begin - ahead)
+            while begin > earliest and room.has(stay.object, begin - 1):
+                begin -= 1
+                room.take(stay.object, begin)
+        kind = "in" if stay.reads else "make"
+        arrivals.append((begin, rank, Move(begin, stay.object, kind)))
+        kind = "out" if stay.written_back else "drop"
+        departures.append((stay.end, rank, Move(stay.end, stay.object, kind)))
+    # What goes makes the room for what comes.
+    table = [(step, 0, rank, move) for step, rank, move in departures]
+    table += [(step, 1, rank, move) for step, rank, move in arrivals]
+    return [move for _, _, _, move in sorted(table, key=lambda row: row[:3])]
+
+
+class _Stay:
+    """One object on the device, from before step ``begin`` to before step ``end``."""
+
+    __slots__ = ("begin", "earliest", "end", "object", "reads", "written_back")
+
+    def __init__(self, number: int, begin: int, earliest: int, reads: bool) -> None:
+        self.object = number
+        self.begin = begin
+        self.earliest = earliest
+        self.end = begin + 1
+        self.reads = reads
+        self.written_back = False
+
+
+def _stays(problem: Migration, dropped: Flags) -> list[_Stay]:
+    stays: list[_Stay] = []
+    open_stay: dict[int, _Stay] = {}
+    dirty: dict[int, bool] = {}
+    sizes = problem.size.tolist()
+    rows = zip(problem.object.tolist(), problem.step.tolist(), problem.mode.tolist(), dropped.tolist(), strict=True)
+    for o, t, mode, gone in rows:
+        if not sizes[o]:
+            continue
+        stay = open_stay.get(o)
+        # Nothing stays for what is about to be produced whole, unless the two steps are neighbours.
+        if stay is not None and (gone or not (mode & READS or stay.end == t)):
+            if mode & READS:
+                stay.written_back = dirty[o]
+                dirty[o] = False
+            stay = None
+        if stay is None:
+            before = open_stay[o].end + 1 if o in open_stay else 0
+            stay = open_stay[o] = _Stay(o, t, before, bool(mode & READS))
+            stays.append(stay)
+            if mode & READS:
+                dirty[o] = False
+        stay.end = t + 1
+        if mode & WRITES:
+            dirty[o] = True
+    for o, stay in open_stay.items():
+        stay.written_back = bool(problem.keep[o]) and dirty.get(o, False)
+    return stays
+
+
+class _Room:
+    """Bytes free over each step, on the device or in each segment."""
+
+    def __init__(
+        self,
+        problem: Migration,
+        stays: list[_Stay],
+        capacity: int,
+        segments: Sequence[int] | None,
+        homes: Sequence[int] | None,
+        exclusive: bool,
+    ) -> None:
+        parts = [capacity] if segments is None else list(segments)
+        self._homes = [0] * len(problem.size) if segments is None or homes is None else list(homes)
+        self._sizes = problem.size.tolist()
+        if segments is not None and exclusive:
+            # An object takes up all of its segment.
+            self._sizes = [parts[home] if home >= 0 else 0 for home in self._homes]
+        self._free = [np.full(len(problem.steps) + 1, part, np.int64) for part in parts]
+        for stay in stays:
+            self._free[self._homes[stay.object]][stay.begin : stay.end] -= self._sizes[stay.object]
+
+    def has(self, number: int, step: int) -> bool:
+        return bool(self._free[self._homes[number]][step] >= self._sizes[number])
+
+    def take(self, number: int, step: int) -> None:
+        self._free[self._homes[number]][step] -= self._sizes[number]

@@ -1,0 +1,98 @@
+#include "policy.h"
+
+#include <algorithm>
+
+namespace memx::plan::migration {
+
+Memory::Memory(const Accesses& problem) : problem_(problem), local_(problem.objects()) {}
+
+namespace {
+
+// Larger goes first.
+double weight(Rule rule, Index distance, Index last, bool dirty) {
+  switch (rule) {
+    case Rule::kFurthest: return distance;
+    case Rule::kCheapest: return dirty ? distance : 2.0 * distance;
+    case Rule::kClean: return dirty ? distance : 1e10 + distance;
+    case Rule::kOldest: return -last;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Cost Memory::run(std::span<const Index> accesses, Bytes capacity, Rule rule, std::vector<std::uint8_t>* dropped,
+                 Random* noise) {
+  const Accesses& p = problem_;
+  Cost cost;
+  held_.clear();
+  Bytes used = 0;
+  for (std::size_t i = 0; i < accesses.size();) {
+    const Index step = p.step[accesses[i]];
+    std::size_t end = i;
+    Bytes need = 0, group = 0;
+    for (; end < accesses.size() && p.step[accesses[end]] == step; ++end) group += p.size[p.object[accesses[end]]];
+    if (group > capacity) cost.excess += group - capacity;
+    // Held objects of this step stay; they are told by their next access.
+    need = group;
+    for (const Held& h : held_)
+      if (p.step[h.next] == step) need -= p.size[h.object];
+    Bytes over = used + need - capacity;
+    if (over > 0) {
+      order_.clear();
+      for (std::size_t h = 0; h < held_.size(); ++h) {
+        Held& held = held_[h];
+        held.victim = false;
+        if (p.step[held.next] == step) continue;
+        double value = weight(rule, p.step[held.next] - step, held.last, held.dirty);
+        if (noise) value *= 0.7 + 0.6 * noise->uniform();
+        order_.emplace_back(value, h);
+      }
+      std::sort(order_.begin(), order_.end(), [&](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first > b.first : held_[a.second].object < held_[b.second].object;
+      });
+      std::size_t taken = 0;
+      for (; taken < order_.size() && over > 0; ++taken) {
+        Held& held = held_[order_[taken].second];
+        held.victim = true;
+        over -= p.size[held.object];
+      }
+      // Spare what turned out not to be in the way, what is needed soonest first.
+      for (std::size_t v = taken; v-- > 0 && over < 0;) {
+        Held& held = held_[order_[v].second];
+        if (p.size[held.object] <= -over) held.victim = false, over += p.size[held.object];
+      }
+      std::size_t left = 0;
+      for (std::size_t h = 0; h < held_.size(); ++h) {
+        if (!held_[h].victim) {
+          held_[left++] = held_[h];
+          continue;
+        }
+        cost.moved += p.drop_bytes(held_[h].next, held_[h].dirty);
+        used -= p.size[held_[h].object];
+        if (dropped) (*dropped)[held_[h].next] = 1;
+      }
+      held_.resize(left);
+    }
+    // What this step accesses and is needed again is held from here on.
+    for (; i < end; ++i) {
+      const Index k = accesses[i];
+      const Index o = p.object[k];
+      auto found = std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.next == k; });
+      bool dirty = false;
+      if (found != held_.end()) {
+        dirty = found->dirty;
+        used -= p.size[o];
+        *found = held_.back();
+        held_.pop_back();
+      }
+      if (p.writes[k]) dirty = p.owes[k];
+      if (!p.wanted[k]) continue;
+      held_.push_back({o, p.next[k], step, dirty, false});
+      used += p.size[o];
+    }
+  }
+  return cost;
+}
+
+}  // namespace memx::plan::migration
