@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 
 import click
 
 from ..errors import InvalidValueError
+from ..plan.inputs import Source, file_sha256
 from ..plan.migration import SegmentPlan
 from ..plan.migration import segments as plan_segments
+from ..plan.migration.files import write_schedule
+from ..plan.migration.picture import PICTURE_SUFFIXES, plot_segments
 from ..plan.migration.problem import read_migration
 from ..plan.migration.result import MODES
 from ..plan.migration.solve import Progress
+from ..plan.migration.timeline import write_timeline
 from ..sizes import format_size
 from ..trace import Trace
-from .options import as_bytes, size
+from .options import as_bytes, factor, size
 from .output import print_json
 
 __all__ = ["segments"]
@@ -35,6 +40,12 @@ __all__ = ["segments"]
 @click.option("--segments", "count", type=click.IntRange(min=1), help="How many. [default: as many as fit]")
 @click.option("--time-limit", type=click.FloatRange(min=0), default=10.0, show_default=True, help="Seconds.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the search.")
+@click.option("--round-to", callback=size, help="Round sizes up, to pages such as 1p: what a device can move.")
+@click.option("--scale", callback=factor, help="Shrink every size, as a scaled replay does.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write the schedule: NAME.json.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Draw it: html, png, svg, pdf; json is a trace for Perfetto."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def segments(
     *,
@@ -44,27 +55,47 @@ def segments(
     count: int | None,
     time_limit: float,
     seed: int,
+    round_to: str | None,
+    scale: Fraction | None,
+    output: Path | None,
+    plot: Path | None,
     as_json: bool,
 ) -> int:
     """Plan which objects of a trace share memory, and what moves when, so that the fewest bytes move.
 
-    FILE is a memx trace with kernels. Status 1: some operation cannot be served, or no plan was found.
+    FILE is a memx trace with kernels. A schedule that is written is run by `memx replay --plan`; round its sizes to
+    pages for that. Status 1: some operation cannot be served, or no plan was found, and nothing is written.
     """
+    _check_names(output, plot)
     if mode == "unsegmented" and count is not None:
         raise InvalidValueError("--segments: a plan without segments takes no number of them")
-    trace = Trace(file)
-    limit = as_bytes(capacity, trace.page)
+    trace = Trace(file, scale=scale)
+    limit, rounding = as_bytes(capacity, trace.page), as_bytes(round_to, trace.page)
     assert limit is not None
-    problem = read_migration(trace)
+    if rounding is not None and rounding < 1:
+        raise InvalidValueError(f"--round-to: sizes cannot be rounded to {rounding} bytes")
+    problem = read_migration(trace, rounding or 1)
     with _progress(f"{len(problem.size):,} objects") as progress:
         plan = plan_segments(problem, limit, time_limit, seed, mode=mode, segments=count, progress=progress)
+    if plan.feasible:
+        if output is not None:
+            write_schedule(output, plan, Source(str(file), file_sha256(str(file)), "trace", trace.page), rounding or 1)
+        if plot is not None:
+            (write_timeline if plot.suffix == ".json" else plot_segments)(plot, plan, file.name)
     if as_json:
         print_json(_as_json(plan))
     else:
-        _print(plan)
+        _print(plan, output, plot)
     if not plan.feasible:
         click.echo(f"infeasible: {plan.reason}", err=True)
     return 0 if plan.feasible else 1
+
+
+def _check_names(output: Path | None, plot: Path | None) -> None:
+    if output is not None and output.suffix != ".json":
+        raise InvalidValueError(f"{output}: a schedule is written as .json")
+    if plot is not None and plot.suffix not in (*PICTURE_SUFFIXES, ".json"):
+        raise InvalidValueError(f"{plot}: a picture is written as {', '.join(PICTURE_SUFFIXES)} or .json")
 
 
 @contextmanager
@@ -100,7 +131,7 @@ def _as_json(plan: SegmentPlan) -> dict[str, object]:
     }
 
 
-def _print(plan: SegmentPlan) -> None:
+def _print(plan: SegmentPlan, output: Path | None, plot: Path | None) -> None:
     problem = plan.problem
     click.echo(f"{len(problem.size):,} objects, {len(problem.object):,} accesses in {len(problem.steps):,} steps")
     if plan.segments:
@@ -112,3 +143,8 @@ def _print(plan: SegmentPlan) -> None:
         proof = "no plan of this kind moves less" if plan.optimal else "less is not ruled out"
         click.echo(f"{plan.method}, {plan.seconds:.3f} s: {proof}")
     click.echo(f"no plan at all moves less than {bound}")
+    if plan.feasible:
+        if output is not None:
+            click.echo(f"schedule: {output}")
+        if plot is not None:
+            click.echo(f"picture: {plot}")

@@ -18,7 +18,7 @@ from .order import AllocationOrder, allocation_order
 from .snapshots import read_snapshot
 from .tables import read_csv
 
-__all__ = ["KINDS", "Source", "identify", "read_buffers"]
+__all__ = ["KINDS", "Source", "file_sha256", "identify", "read_buffers"]
 
 KINDS = ("csv", "rmm", "snapshot", "trace")
 
@@ -111,7 +111,7 @@ def read_buffers(
     kind = identify(name)
     if scale is not None and kind != "trace":
         raise PlanError(f"{name}: only a trace can be scaled")
-    sha256 = _sha256(name)
+    sha256 = file_sha256(name)
     if kind == "csv":
         buffers = read_csv(name)
         return (buffers if alignment is None else buffers.aligned(alignment)), Source(name, sha256, kind)
@@ -124,7 +124,8 @@ def read_buffers(
     return read_snapshot(name, device, alignment), Source(name, sha256, kind)
 
 
-def _sha256(name: str) -> str:
+def file_sha256(name: str) -> str:
+    """Of a file's bytes."""
     digest = hashlib.sha256()
     try:
         with open(name, "rb") as file:

@@ -20,9 +20,9 @@ from .layouts import Layout
 from .order import AllocationOrder
 from .tables import write_csv
 
-__all__ = ["SavedLayout", "read_layout", "write_layout"]
+__all__ = ["FORMAT", "SavedLayout", "memx_version", "plan_kind", "read_layout", "write_layout"]
 
-_FORMAT = 1
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def read_layout(path: str | PathLike[str]) -> SavedLayout:
     except ValueError as error:
         raise PlanError(f"{name}: not JSON: {error}") from None
     says = document if isinstance(document, dict) else {}
-    if says.get("memx_plan") != _FORMAT or says.get("kind") != "layout":
-        raise PlanError(f'{name}: not a layout plan: it must say "memx_plan": {_FORMAT}, "kind": "layout"')
+    if says.get("memx_plan") != FORMAT or says.get("kind") != "layout":
+        raise PlanError(f'{name}: not a layout plan: it must say "memx_plan": {FORMAT}, "kind": "layout"')
     try:
         table = document["buffers"]
         columns = [table[key] for key in ("id", "lower", "upper", "size")]
@@ -110,11 +110,22 @@ def read_layout(path: str | PathLike[str]) -> SavedLayout:
     return SavedLayout(buffers, offsets, height, capacity, sha256, order)
 
 
+def plan_kind(path: str | PathLike[str]) -> str | None:
+    """What a JSON plan says that it is, ``"layout"`` or ``"schedule"``; None for anything else."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except (OSError, ValueError):
+        return None
+    kind = document.get("kind") if isinstance(document, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
 def _write_json(file: TextIO, buffers: Buffers, layout: Layout, source: Source) -> None:
     document: dict[str, Any] = {
-        "memx_plan": _FORMAT,
+        "memx_plan": FORMAT,
         "kind": "layout",
-        "memx": _version(),
+        "memx": memx_version(),
         "source": {"name": os.path.basename(source.path), "kind": source.kind, "sha256": source.sha256},
         "capacity": layout.capacity,
         "height": layout.height,
@@ -147,7 +158,8 @@ def _order(says: Any, count: int) -> AllocationOrder | None:
     return order
 
 
-def _version() -> str:
+def memx_version() -> str:
+    """The version that plan files name."""
     try:
         return metadata.version("memx")
     except metadata.PackageNotFoundError:

@@ -138,12 +138,14 @@ class Migration:
 
 
 class _Reading:
-    def __init__(self) -> None:
+    def __init__(self, rounding: int) -> None:
+        self._rounding = rounding
         self.ids: list[ev.Id] = []
         self.sizes: list[int] = []
         self.keep: set[int] = set()
         self.steps: list[Step] = []
         self.rows: list[tuple[int, int, int]] = []
+        self._asked: list[int] = []
         self._live: dict[ev.Id, int] = {}
         self._times: dict[ev.Id, int] = {}
         self._produced: set[int] = set()
@@ -167,7 +169,8 @@ class _Reading:
         number = len(self.ids)
         self._live[event.id] = number
         self.ids.append(event.id if times == 1 else f"{event.id}#{times}")
-        self.sizes.append(event.size)
+        self.sizes.append(-(-event.size // self._rounding) * self._rounding)
+        self._asked.append(event.size)
         if event.tag in KEPT_TAGS:
             self.keep.add(number)
 
@@ -183,12 +186,12 @@ class _Reading:
         for operand in event.writes:
             number = self._live.get(operand.id)
             if number is not None:
-                size = self.sizes[number]
+                size = self._asked[number]
                 end = size if operand.bytes is None else operand.offset + operand.bytes
                 written.setdefault(number, []).append((operand.offset, end))
         for number, ranges in written.items():
             # What is written in part keeps the rest, if there is anything in it yet.
-            whole = number not in self._produced or _covers(ranges, self.sizes[number])
+            whole = number not in self._produced or _covers(ranges, self._asked[number])
             modes[number] = modes.get(number, 0) | (WRITES if whole else READS | WRITES)
         self._produced.update(modes)
         self.rows += [(number, step, mode) for number, mode in modes.items()]
@@ -206,10 +209,11 @@ def _covers(ranges: list[tuple[int, int]], size: int) -> bool:
     return reached >= size
 
 
-def read_migration(trace: Trace | Iterable[ev.Event]) -> Migration:
+def read_migration(trace: Trace | Iterable[ev.Event], rounding: int = 1) -> Migration:
     """The migration problem of a trace.
 
-    A step is a kernel that is not expected to fail, in program order. Sizes count as they are. An object is an
+    A step is a kernel that is not expected to fail, in program order. Sizes count as they are, or rounded up to
+    multiples of ``rounding`` bytes, a page's, of which nothing less can move. An object is an
     allocation; an id that is used again after its free is another one. Those tagged ``keep`` or ``persistent`` are
     kept at the end. A write of a part of an object that holds something already also reads it.
 
@@ -220,7 +224,7 @@ def read_migration(trace: Trace | Iterable[ev.Event]) -> Migration:
     TraceError
         What reading the trace finds.
     """
-    reading = _Reading()
+    reading = _Reading(rounding)
     for event in trace:
         try:
             reading.take(event)

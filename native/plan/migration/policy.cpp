@@ -4,7 +4,7 @@
 
 namespace memx::plan::migration {
 
-Memory::Memory(const Accesses& problem) : problem_(problem), local_(problem.objects()) {}
+Memory::Memory(const Accesses& problem) : problem_(problem), slot_(problem.objects(), -1), local_(problem.objects()) {}
 
 namespace {
 
@@ -25,18 +25,19 @@ Cost Memory::run(std::span<const Index> accesses, Bytes capacity, Rule rule, std
                  Random* noise) {
   const Accesses& p = problem_;
   Cost cost;
+  for (const Held& held : held_) slot_[held.object] = -1;
   held_.clear();
   Bytes used = 0;
   for (std::size_t i = 0; i < accesses.size();) {
     const Index step = p.step[accesses[i]];
     std::size_t end = i;
     Bytes need = 0, group = 0;
-    for (; end < accesses.size() && p.step[accesses[end]] == step; ++end) group += p.size[p.object[accesses[end]]];
+    for (; end < accesses.size() && p.step[accesses[end]] == step; ++end) {
+      const Index o = p.object[accesses[end]];
+      group += p.size[o];
+      if (slot_[o] < 0) need += p.size[o];
+    }
     if (group > capacity) cost.excess += group - capacity;
-    // Held objects of this step stay; they are told by their next access.
-    need = group;
-    for (const Held& h : held_)
-      if (p.step[h.next] == step) need -= p.size[h.object];
     Bytes over = used + need - capacity;
     if (over > 0) {
       order_.clear();
@@ -65,9 +66,11 @@ Cost Memory::run(std::span<const Index> accesses, Bytes capacity, Rule rule, std
       std::size_t left = 0;
       for (std::size_t h = 0; h < held_.size(); ++h) {
         if (!held_[h].victim) {
+          slot_[held_[h].object] = static_cast<Index>(left);
           held_[left++] = held_[h];
           continue;
         }
+        slot_[held_[h].object] = -1;
         cost.moved += p.drop_bytes(held_[h].next, held_[h].dirty);
         used -= p.size[held_[h].object];
         if (dropped) (*dropped)[held_[h].next] = 1;
@@ -78,16 +81,18 @@ Cost Memory::run(std::span<const Index> accesses, Bytes capacity, Rule rule, std
     for (; i < end; ++i) {
       const Index k = accesses[i];
       const Index o = p.object[k];
-      auto found = std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.next == k; });
       bool dirty = false;
-      if (found != held_.end()) {
-        dirty = found->dirty;
+      if (const Index at = slot_[o]; at >= 0) {
+        dirty = held_[at].dirty;
         used -= p.size[o];
-        *found = held_.back();
+        held_[at] = held_.back();
+        slot_[held_[at].object] = at;
         held_.pop_back();
+        slot_[o] = -1;
       }
       if (p.writes[k]) dirty = p.owes[k];
       if (!p.wanted[k]) continue;
+      slot_[o] = static_cast<Index>(held_.size());
       held_.push_back({o, p.next[k], step, dirty, false});
       used += p.size[o];
     }

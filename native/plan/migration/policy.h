@@ -48,6 +48,7 @@ class Memory {
   const Accesses& problem_;
   std::vector<Held> held_;
   std::vector<std::pair<double, std::size_t>> order_;
+  std::vector<Index> slot_;          // by object: where in `held_`, or -1
   std::vector<std::uint8_t> local_;  // by object: its bit
 };
 
