@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +14,7 @@ from ..errors import InvalidValueError
 from ..plan.inputs import Source, file_sha256
 from ..plan.migration import SegmentPlan
 from ..plan.migration import segments as plan_segments
+from ..plan.migration.cluster import plan_many, pool_of
 from ..plan.migration.files import write_schedule
 from ..plan.migration.picture import PICTURE_SUFFIXES, plot_segments
 from ..plan.migration.problem import read_migration
@@ -28,7 +30,7 @@ __all__ = ["segments"]
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--capacity", callback=size, required=True, help="Bytes of the device.")
 @click.option(
     "--mode",
@@ -42,14 +44,17 @@ __all__ = ["segments"]
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the search.")
 @click.option("--round-to", callback=size, help="Round sizes up, to pages such as 1p: what a device can move.")
 @click.option("--scale", callback=factor, help="Shrink every size, as a scaled replay does.")
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Write the schedule: NAME.json.")
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path), help="Write the schedule: NAME.json; of several, a folder."
+)
 @click.option(
     "--plot", type=click.Path(path_type=Path), help="Draw it: html, png, svg, pdf; json is a trace for Perfetto."
 )
+@click.option("--scheduler", metavar="dask:ADDRESS", help="Spread islands, or several FILEs, over a Dask cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def segments(
     *,
-    file: Path,
+    files: tuple[Path, ...],
     capacity: str,
     mode: str,
     count: int | None,
@@ -59,40 +64,66 @@ def segments(
     scale: Fraction | None,
     output: Path | None,
     plot: Path | None,
+    scheduler: str | None,
     as_json: bool,
 ) -> int:
     """Plan which objects of a trace share memory, and what moves when, so that the fewest bytes move.
 
-    FILE is a memx trace with kernels. A schedule that is written is run by `memx replay --plan`; round its sizes to
-    pages for that. Status 1: some operation cannot be served, or no plan was found, and nothing is written.
+    FILE is a memx trace with kernels; of several, such as one a rank, each is planned by itself. A schedule that is
+    written is run by `memx replay --plan`; round its sizes to pages for that. Status 1: some operation cannot be
+    served, or no plan was found, and nothing is written.
     """
-    _check_names(output, plot)
+    _check_names(output, plot, several=len(files) > 1)
     if mode == "unsegmented" and count is not None:
         raise InvalidValueError("--segments: a plan without segments takes no number of them")
-    trace = Trace(file, scale=scale)
-    limit, rounding = as_bytes(capacity, trace.page), as_bytes(round_to, trace.page)
+    traces = [Trace(file, scale=scale) for file in files]
+    page = traces[0].page
+    limit, rounding = as_bytes(capacity, page), as_bytes(round_to, page) or 1
     assert limit is not None
-    if rounding is not None and rounding < 1:
-        raise InvalidValueError(f"--round-to: sizes cannot be rounded to {rounding} bytes")
-    problem = read_migration(trace, rounding or 1)
-    with _progress(f"{len(problem.size):,} objects") as progress:
-        plan = plan_segments(problem, limit, time_limit, seed, mode=mode, segments=count, progress=progress)
-    if plan.feasible:
+    if round_to is not None and as_bytes(round_to, page) == 0:
+        raise InvalidValueError("--round-to: sizes cannot be rounded to 0 bytes")
+    if any(size and size.endswith("p") for size in (capacity, round_to)) and any(t.page != page for t in traces):
+        raise InvalidValueError("a size in pages, and traces of different pages")
+    problems = [read_migration(trace, rounding) for trace in traces]
+    options: dict[str, Any] = {"mode": mode, "segments": count}
+    what = f"{len(files)} traces" if len(files) > 1 else f"{len(problems[0].size):,} objects"
+    with pool_of(scheduler) as pool, _progress(what) as progress:
+        if len(files) > 1:
+            plans = plan_many(problems, limit, time_limit, seed, options, pool)
+        else:
+            plans = [plan_segments(problems[0], limit, time_limit, seed, pool=pool, progress=progress, **options)]
+    for file, trace, plan in zip(files, traces, plans, strict=True):
+        if not plan.feasible:
+            click.echo(f"{file}: infeasible: {plan.reason}", err=True)
+            continue
         if output is not None:
-            write_schedule(output, plan, Source(str(file), file_sha256(str(file)), "trace", trace.page), rounding or 1)
+            target = output / f"{_stem(file)}.schedule.json" if len(files) > 1 else output
+            write_schedule(target, plan, Source(str(file), file_sha256(str(file)), "trace", trace.page), rounding)
         if plot is not None:
             (write_timeline if plot.suffix == ".json" else plot_segments)(plot, plan, file.name)
-    if as_json:
-        print_json(_as_json(plan))
+    if as_json and len(files) == 1:
+        print_json(_as_json(plans[0]))
+    elif as_json:
+        named = zip(files, plans, strict=True)
+        print_json({"plans": [{"trace": str(file), **_as_json(plan)} for file, plan in named]})
     else:
-        _print(plan, output, plot)
-    if not plan.feasible:
-        click.echo(f"infeasible: {plan.reason}", err=True)
-    return 0 if plan.feasible else 1
+        for file, plan in zip(files, plans, strict=True):
+            if len(files) > 1:
+                click.echo(f"{file}:")
+            _print(plan, output, plot)
+    return 0 if all(plan.feasible for plan in plans) else 1
 
 
-def _check_names(output: Path | None, plot: Path | None) -> None:
-    if output is not None and output.suffix != ".json":
+def _stem(file: Path) -> str:
+    return file.name.split(".jsonl")[0]
+
+
+def _check_names(output: Path | None, plot: Path | None, *, several: bool) -> None:
+    if several and plot is not None:
+        raise InvalidValueError(f"{plot}: a picture is of one trace")
+    if several and output is not None and not output.is_dir():
+        raise InvalidValueError(f"{output}: schedules of several traces go to a folder that exists")
+    if not several and output is not None and output.suffix != ".json":
         raise InvalidValueError(f"{output}: a schedule is written as .json")
     if plot is not None and plot.suffix not in (*PICTURE_SUFFIXES, ".json"):
         raise InvalidValueError(f"{plot}: a picture is written as {', '.join(PICTURE_SUFFIXES)} or .json")

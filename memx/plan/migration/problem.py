@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +95,10 @@ class Migration:
         kept[sorted(keep)] = True
         columns = (np.ascontiguousarray(table[:, i]) for i in range(3))
         return cls(ids, np.array(sizes, np.int64), kept, steps, *columns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is for this process only."""
+        return {name: value for name, value in self.__dict__.items() if name != "core"}
 
     def name(self, step: int) -> str:
         """A step in words: its number from 0 and, where it has them, its name and line."""
