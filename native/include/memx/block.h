@@ -24,6 +24,8 @@ inline std::uint32_t tag_of(KeyId key) { return key / 8; }
 inline KeyId moved_to(KeyId key, Place place) { return key - key % 4 + static_cast<KeyId>(place); }
 inline KeyId other_size(KeyId key) { return key ^ 4; }
 
+class SizeClasses;
+
 // Two cache lines; what a search and a merge look at is in the first.
 struct alignas(64) Block {
   std::uint64_t begin = 0;  // bytes from the start of the reservation
@@ -45,7 +47,10 @@ struct alignas(64) Block {
   bool lost : 1 = false;   // live: a failed move destroyed some of its contents
   bool leaving : 1 = false;  // live: being freed
 
-  std::uint64_t requested = 0;  // of live blocks
+  union {
+    std::uint64_t requested = 0;  // of live blocks
+    SizeClasses* bin;             // of listed ones
+  };
   PointSet points;  // free: what the next owner must come after; live: what it inherited unresolved
   std::unique_ptr<SmallVector<Slot, 4>> used_on;  // of live blocks: other streams, until its free
   // Of free blocks with points: others that wait for the same stream, by number.
@@ -62,6 +67,7 @@ class BlockIndex {
   explicit BlockIndex(std::uint64_t reservation_bytes);
   void insert(Block* block);
   void remove(const Block* block);
+  void replace(const Block* block, Block* by) { table_[place_of(block)].block = by; }  // where both begin
   Block* starting_at(std::uint64_t offset) const {
     if (offset % kGranularity) return nullptr;
     for (std::size_t i = home(offset);; i = (i + 1) & mask_) {
@@ -78,6 +84,11 @@ class BlockIndex {
   };
   static constexpr int kLevels = 6;
   std::size_t home(std::uint64_t begin) const { return ((begin / kGranularity) * 0x9E3779B97F4A7C15ull) >> shift_; }
+  std::size_t place_of(const Block* block) const {
+    std::size_t i = home(block->begin);
+    while (table_[i].begin != block->begin || !table_[i].block) i = (i + 1) & mask_;
+    return i;
+  }
   void grow();
 
   std::uint64_t granules_;

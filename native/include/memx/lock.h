@@ -6,6 +6,7 @@
 // waits and copies.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -35,63 +36,97 @@ class Gate {
   std::uint64_t next_ = 0, serving_ = 0;
 };
 
+// Held for less time than going to sleep takes: who finds it taken looks again for a while first. One atomic step to
+// take it and one to let it go where nobody else wants it.
+class ShortMutex {
+ public:
+  void lock() {
+    if (!try_lock()) lock_taken();
+  }
+  bool try_lock() {
+    unsigned free = kFree;
+    return state_.compare_exchange_strong(free, kTaken, std::memory_order_acquire, std::memory_order_relaxed);
+  }
+  void unlock() {
+    if (state_.exchange(kFree, std::memory_order_release) == kAwaited) state_.notify_one();
+  }
+
+ private:
+  static constexpr unsigned kFree = 0, kTaken = 1, kAwaited = 2;
+  static constexpr int kLooks = 100;
+  void lock_taken() {
+    for (int look = 0; look < kLooks; ++look) {
+      if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("yield");
+#endif
+    }
+    while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) state_.wait(kAwaited, std::memory_order_relaxed);
+  }
+  std::atomic<unsigned> state_{kFree};
+};
+
 struct Locks {
-  std::mutex mutex;
+  ShortMutex mutex;
   Gate gate;
   unsigned inside = 0;  // calls in progress, waiting ones too
   bool closing = false;
-  std::condition_variable left;
+  std::condition_variable_any left;
 };
 
 class Lock {
  public:
-  explicit Lock(Locks& locks) : locks_(&locks), short_(locks.mutex) { ++locks.inside; }
-  Lock(Lock&& other) noexcept
-      : locks_(std::exchange(other.locks_, nullptr)), short_(std::move(other.short_)), past_gate_(other.past_gate_) {}
+  explicit Lock(Locks& locks) : locks_(&locks) {
+    locks.mutex.lock();
+    ++locks.inside;
+  }
+  Lock(Lock&& other) noexcept : locks_(std::exchange(other.locks_, nullptr)), past_gate_(other.past_gate_) {}
   Lock& operator=(Lock&&) = delete;
   ~Lock() {
     if (!locks_) return;
     if (past_gate_) locks_->gate.unlock();
     --locks_->inside;
     if (locks_->closing) locks_->left.notify_all();  // before the unlock, after which whoever waited may destroy all of this
-    short_.unlock();
+    locks_->mutex.unlock();
   }
 
   // Both, as far as they are held.
   void unlock() {
-    short_.unlock();
+    locks_->mutex.unlock();
     if (past_gate_) locks_->gate.unlock();
   }
   void lock() {
     if (past_gate_) locks_->gate.lock();
-    short_.lock();
+    locks_->mutex.lock();
   }
   // Passes the gate for good. What was learned before may have changed.
   void pass_gate() {
     if (past_gate_) return;
-    short_.unlock();
+    locks_->mutex.unlock();
     locks_->gate.lock();
     past_gate_ = true;
-    short_.lock();
+    locks_->mutex.lock();
   }
   // Runs a driver call without the short lock.
   template <class Work>
   auto drive(Work work) {
-    short_.unlock();
+    locks_->mutex.unlock();
     struct Again {
-      std::unique_lock<std::mutex>& lock;
-      ~Again() { lock.lock(); }
-    } again{short_};
+      ShortMutex& mutex;
+      ~Again() { mutex.lock(); }
+    } again{locks_->mutex};
     return work();
   }
   template <class Duration>
-  std::cv_status wait_for(std::condition_variable& changed, Duration bound) {
+  std::cv_status wait_for(std::condition_variable_any& changed, Duration bound) {
     if (past_gate_) locks_->gate.unlock();
-    const std::cv_status status = changed.wait_for(short_, bound);
+    const std::cv_status status = changed.wait_for(locks_->mutex, bound);
     if (past_gate_) {
-      short_.unlock();
+      locks_->mutex.unlock();
       locks_->gate.lock();
-      short_.lock();
+      locks_->mutex.lock();
     }
     return status;
   }
@@ -99,12 +134,11 @@ class Lock {
   // Until this is the only call in progress.
   void wait_for_others() {
     locks_->closing = true;
-    locks_->left.wait(short_, [&] { return locks_->inside == 1; });
+    locks_->left.wait(locks_->mutex, [&] { return locks_->inside == 1; });
   }
 
  private:
   Locks* locks_;
-  std::unique_lock<std::mutex> short_;
   bool past_gate_ = false;
 };
 

@@ -122,12 +122,18 @@ class PageTable {
   Handle forget(Mapping* mapping);  // it is unmapped
   void enlist(Mapping* mapping);
   void delist(Mapping* mapping);
+  // The mapping that [begin, end) lies in, if it is in one.
+  Mapping* only_mapping(std::uint64_t begin, std::uint64_t end) {
+    Mapping* mapping = pages_[begin >> page_shift_].mapping;
+    return mapping == pages_[(end - 1) >> page_shift_].mapping ? mapping : nullptr;
+  }
   template <class Change>
   void change_live(std::uint64_t begin, std::uint64_t end, Change change);
 
   Device& device_;
   AddressSpace& space_;
   Physical& physical_;
+  unsigned page_shift_;
   std::vector<int> peers_;
   std::vector<CUmemAccessDesc> access_;
   SparseArray<Page> pages_;

@@ -80,7 +80,7 @@ class StreamTable {
   }
 
   Point latest(Slot slot) const { return {slot, streams_[slot].issued}; }
-  bool complete(const Point& point) const { return point.number <= streams_[point.slot].completed; }
+  bool complete(const Point& point) const { return point.number() <= streams_[point.slot()].completed; }
   bool complete(const PointSet& points) const;
   // Could a host wait see them over now? Not what a graph may replay, nor what a capture under way forbids to record.
   bool waitable(Lock& lock, PointSet points);
@@ -94,7 +94,7 @@ class StreamTable {
   // Would work queued on `slot` from now on run after `point`? By a real edge or completion:
   bool ordered(const Point& point, Slot slot) const {
     if (complete(point)) return true;
-    if (point.slot == slot) return slot != kContext && !is_graph(slot);
+    if (point.slot() == slot) return slot != kContext && !is_graph(slot);
     return !streams_[slot].after.empty() && ordered_by_edge(point, slot);
   }
   // ... or by the legacy stream's implicit order, which the block must go on carrying:

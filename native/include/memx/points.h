@@ -74,13 +74,18 @@ class SmallVector {
 };
 
 // Everything queued on a stream when its points had this number.
-struct Point {
+class Point {
+ public:
   Point() = default;
-  Point(Slot slot, std::uint64_t number) : slot(slot), number(number) {}
-  static constexpr Slot kSlots = 1u << 20;
+  Point(Slot slot, std::uint64_t number) : bits_(number << kSlotBits | slot) {}
+  static constexpr unsigned kSlotBits = 20;
+  static constexpr Slot kSlots = 1u << kSlotBits;
 
-  std::uint64_t slot : 20 = 0;
-  std::uint64_t number : 44 = 0;
+  Slot slot() const { return static_cast<Slot>(bits_) % kSlots; }
+  std::uint64_t number() const { return bits_ >> kSlotBits; }
+
+ private:
+  std::uint64_t bits_ = 0;
 };
 
 // The latest point of each stream in a set of points.
@@ -88,8 +93,8 @@ class PointSet : public SmallVector<Point, 2> {
  public:
   void add(Point point) {
     for (Point& known : *this)
-      if (known.slot == point.slot) {
-        if (known.number < point.number) known = point;
+      if (known.slot() == point.slot()) {
+        if (known.number() < point.number()) known = point;
         return;
       }
     push_back(point);

@@ -100,19 +100,28 @@ class Pool {
     Block* front = nullptr;
     Block* back = nullptr;
   };
-  Block* make(std::uint64_t begin, std::uint64_t bytes);
+  Block* node(std::uint64_t begin, std::uint64_t bytes);
+  Block* make(std::uint64_t begin, std::uint64_t bytes);  // and puts it into the index
+  void recycle(Block* block);
   void drop(Block* block);
   void link_neighbours(Block* block);
   std::uint32_t list_of(const PointSet& points) const;
+  SizeClasses& bin(KeyId key, std::uint32_t list) {
+    if (key < lists_.size() && list < lists_[key].by_points.size())
+      if (SizeClasses* made = lists_[key].by_points[list].get()) return *made;
+    return make_bin(key, list);
+  }
+  SizeClasses& make_bin(KeyId key, std::uint32_t list);
   void enlist(Block* block);
   void delist(Block* block);
-  void classify(Block* block);
-  void declassify(Block* block);
+  void put(Block* block);  // into its bin
+  void pull(Block* block);
   void join_line(Block* block);
   void leave_line(Block* block);
-  void take_place_in_line(Block* block, Block* successor);
   Block* coalesce(Block* block);  // enlists it
-  Block* absorb_next(Block* block);
+  void absorb_next(Block* block);
+  // The first bytes of a free block as a live one; what is left keeps its node, its place in line and, if listed, its list.
+  Block* take_front(Block* block, std::uint64_t bytes);
   Block* split(Block* block, std::uint64_t at);  // returns the upper part, neither enlisted
   // Cuts what lies in [begin, end) out of a free block and its list; what is left over stays listed.
   Block* isolate(Block* block, std::uint64_t begin, std::uint64_t end);

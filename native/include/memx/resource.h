@@ -121,7 +121,6 @@ class Resource {
   Block* live_block(std::uint64_t address, const char* doing);
   void free_on(std::uint64_t address, const CUstream* stream);
   Block* planned_block(Lock& lock, const Request& request);
-  Demand& demand(std::uint64_t requested) { return by_size_[requested > kSmallBytes]; }
   void update();
 
   Config config_;
@@ -137,7 +136,7 @@ class Resource {
     std::uint32_t tag;
   };
   std::shared_ptr<Arena> arena_;  // kept by who is allocating in it while another thread ends it
-  Demand all_, by_size_[2];  // small, large
+  Demands demands_;
   Gauge active_;
   std::uint64_t out_of_memory_errors_ = 0;
   unsigned generation_;  // of forks

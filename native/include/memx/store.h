@@ -68,7 +68,7 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   // A live block, or an error that says why not.
-  Block* allocate(Lock& lock, const Request& request);
+  Block* allocate(Lock& lock, Request& request);
   // Ends a block; its points are what its pages still wait for.
   void release(Block* block);
   // Device memory that stays for planned blocks, under a tag of its own; returns where it begins.
@@ -192,7 +192,7 @@ class Store {
   CUstream stream_ = nullptr;  // memx's own, for copies
   std::vector<bool> private_;  // by tag
   std::vector<std::uint64_t> dropped_;  // pinned pages that hold nobody's contents any more
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::unordered_map<std::uint64_t, Use> uses_;
   std::uint64_t next_use_ = 1;
   std::uint64_t pinned_bytes_ = 0;  // of mappings in use

@@ -12,25 +12,50 @@ namespace memx {
 
 class SizeClasses {
  public:
-  void insert(Block* block);
-  void remove(Block* block);
+  void insert(Block* block) {
+    const unsigned c = class_of(block->bytes);
+    Block*& head = heads_[c];
+    block->list_prev = nullptr;
+    block->list_next = head;
+    if (head) {
+      head->list_prev = block;
+    } else {
+      second_level_[c / kSub] |= 1u << c % kSub;
+      first_level_ |= 1ull << c / kSub;
+    }
+    head = block;
+  }
+  void remove(Block* block) {
+    Block* const before = block->list_prev;
+    Block* const after = block->list_next;
+    if (after) after->list_prev = before;
+    if (before) {
+      before->list_next = after;
+      return;
+    }
+    const unsigned c = class_of(block->bytes);
+    heads_[c] = after;
+    if (after) return;
+    second_level_[c / kSub] &= ~(1u << c % kSub);
+    if (!second_level_[c / kSub]) first_level_ &= ~(1ull << c / kSub);
+  }
   bool empty() const { return first_level_ == 0; }
 
   // The best of a few blocks of at least `bytes` that `accept`s; null if none is found within `probes` looks, of which
   // this takes off those it made.
   template <class Accept>
   Block* find(std::uint64_t bytes, unsigned& probes, Accept accept) const {
-    Class c = class_of(bytes);
+    unsigned c = class_of(bytes);
     unsigned own = kOwnProbes;
     Block* best = nullptr;
-    for (Block* block = heads_[c.first][c.second]; block && probes && own; block = block->list_next, --own) {
+    for (Block* block = heads_[c]; block && probes && own; block = block->list_next, --own) {
       --probes;
       if (block->bytes < bytes || (best && best->bytes <= block->bytes) || !accept(block)) continue;
       best = block;
       if (block->bytes == bytes) break;
     }
     while (!best && next_class(c))
-      for (Block* block = heads_[c.first][c.second]; block; block = block->list_next) {
+      for (Block* block = heads_[c]; block; block = block->list_next) {
         if (!probes) return nullptr;
         --probes;
         if (!accept(block)) continue;
@@ -46,30 +71,28 @@ class SizeClasses {
   static constexpr unsigned kSub = 1u << kSubBits;
   static constexpr unsigned kFirst = 48;
   static constexpr unsigned kOwnProbes = 4;
-  struct Class {
-    unsigned first, second;
-  };
-  static Class class_of(std::uint64_t bytes) {
+  static unsigned class_of(std::uint64_t bytes) {
     const std::uint64_t units = bytes >> kUnitBits;
-    if (units < kSub) return {0, static_cast<unsigned>(units)};
-    const unsigned log = 63u - static_cast<unsigned>(std::countl_zero(units));
-    return {log - kSubBits + 1, static_cast<unsigned>(units >> (log - kSubBits)) & (kSub - 1)};
+    if (units < kSub) return static_cast<unsigned>(units);
+    const unsigned shift = 63u - kSubBits - static_cast<unsigned>(std::countl_zero(units));
+    return shift * kSub + static_cast<unsigned>(units >> shift);
   }
   // The next one that has a block.
-  bool next_class(Class& c) const {
-    std::uint32_t upper = c.second + 1 < kSub ? second_level_[c.first] & (~0u << (c.second + 1)) : 0;
+  bool next_class(unsigned& c) const {
+    unsigned first = c / kSub;
+    std::uint32_t upper = second_level_[first] & (~1u << c % kSub);
     if (!upper) {
-      const std::uint64_t above = first_level_ & (~0ull << (c.first + 1));
+      const std::uint64_t above = first_level_ & (~1ull << first);
       if (!above) return false;
-      c.first = static_cast<unsigned>(std::countr_zero(above));
-      upper = second_level_[c.first];
+      first = static_cast<unsigned>(std::countr_zero(above));
+      upper = second_level_[first];
     }
-    c.second = static_cast<unsigned>(std::countr_zero(upper));
+    c = first * kSub + static_cast<unsigned>(std::countr_zero(upper));
     return true;
   }
   std::uint64_t first_level_ = 0;
   std::uint32_t second_level_[kFirst] = {};
-  Block* heads_[kFirst][kSub] = {};
+  Block* heads_[kFirst * kSub] = {};
 };
 
 }  // namespace memx

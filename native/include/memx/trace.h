@@ -25,17 +25,19 @@ class TraceLog {
     on_ = on;
     most_ = most;
   }
-  void add(TraceEvent event) {
-    if (!on_) return;
-    event.time_us = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count());
-    events_.push_back(event);
-    if (most_ && events_.size() > most_) events_.pop_front();
+  void add(TraceEvent::Kind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t stream, std::uint64_t other) {
+    if (on_) append({kind, address, bytes, stream, other});
   }
   std::deque<TraceEvent> drain() { return std::exchange(events_, {}); }
   const std::deque<TraceEvent>& events() const { return events_; }
 
  private:
+  void append(TraceEvent event) {
+    event.time_us = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count());
+    events_.push_back(event);
+    if (most_ && events_.size() > most_) events_.pop_front();
+  }
   bool on_ = false;
   std::size_t most_ = 0;
   std::deque<TraceEvent> events_;

@@ -1,6 +1,7 @@
 #include "memx/mapping.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <utility>
 
@@ -27,7 +28,7 @@ void MappingList::remove(Mapping* mapping) {
 }
 
 PageTable::PageTable(Device& device, AddressSpace& space, Physical& physical)
-    : device_(device), space_(space), physical_(physical), pages_(space.pages()) {
+    : device_(device), space_(space), physical_(physical), page_shift_(static_cast<unsigned>(std::countr_zero(space.page_bytes()))), pages_(space.pages()) {
   set_access();
 }
 
@@ -274,10 +275,12 @@ void PageTable::change_live(std::uint64_t begin, std::uint64_t end, Change chang
 }
 
 void PageTable::add_live(std::uint64_t begin, std::uint64_t end) {
+  if (Mapping* mapping = only_mapping(begin, end)) return set_live(mapping, mapping->live_bytes + (end - begin));
   change_live(begin, end, [&](Mapping* mapping, std::uint64_t n) { set_live(mapping, mapping->live_bytes + n); });
 }
 
 void PageTable::remove_live(std::uint64_t begin, std::uint64_t end) {
+  if (Mapping* mapping = only_mapping(begin, end)) return set_live(mapping, mapping->live_bytes - (end - begin));
   change_live(begin, end, [&](Mapping* mapping, std::uint64_t n) { set_live(mapping, mapping->live_bytes - n); });
 }
 

@@ -45,7 +45,7 @@ void StreamTable::complete_up_to(Slot slot, std::uint64_t number) {
 void StreamTable::bury(Slot slot) {
   if (streams_[slot].successor) return;
   buried_.push_back(slot);
-  streams_[slot].successor = mark(kContext).number;
+  streams_[slot].successor = mark(kContext).number();
 }
 
 void StreamTable::bury_graphs() {
@@ -65,21 +65,21 @@ void StreamTable::take_news(std::vector<Slot>& out) {
 
 bool StreamTable::ordered_by_edge(const Point& point, Slot slot) const {
   const auto& after = streams_[slot].after;
-  auto edge = after.find(point.slot);
-  return edge != after.end() && point.number <= edge->second && mode_ != ReuseMode::kStream;
+  auto edge = after.find(point.slot());
+  return edge != after.end() && point.number() <= edge->second && mode_ != ReuseMode::kStream;
 }
 
 bool StreamTable::implicitly_ordered(const Point& point, Slot slot) const {
   if (mode_ == ReuseMode::kStream) return false;
-  if (point.slot == kLegacy) return streams_[slot].blocking;
-  return slot == kLegacy && streams_[point.slot].blocking;
+  if (point.slot() == kLegacy) return streams_[slot].blocking;
+  return slot == kLegacy && streams_[point.slot()].blocking;
 }
 
 bool StreamTable::usable(const PointSet& points, Slot slot, Slot graph) const {
   for (const Point& point : points) {
     if (ordered(point, slot)) continue;
-    if (graph != kNone && is_graph(point.slot) && streams_[point.slot].twin == slot) continue;
-    if (!implicitly_ordered(point, slot) || streams_[point.slot].excluded || streams_[slot].excluded) return false;
+    if (graph != kNone && is_graph(point.slot()) && streams_[point.slot()].twin == slot) continue;
+    if (!implicitly_ordered(point, slot) || streams_[point.slot()].excluded || streams_[slot].excluded) return false;
   }
   return true;
 }
@@ -97,7 +97,7 @@ void StreamTable::note_wait(Slot slot, Slot on) {
     if (key != slot) raise_to(key, number);
 }
 
-void StreamTable::settle(const Point& point) { complete_up_to(point.slot, point.number); }
+void StreamTable::settle(const Point& point) { complete_up_to(point.slot(), point.number()); }
 
 std::string StreamTable::name(Slot slot) const {
   if (slot == kLegacy) return "the legacy default stream";

@@ -199,7 +199,7 @@ Point StreamTable::record_now(Lock& lock, Slot slot) noexcept {
   slot = target(lock, slot);
   if (streams_[slot].late) return mark(slot);
   // The number first: whoever records an event for a later one has this one's work before it.
-  const std::uint64_t number = mark(slot).number;
+  const std::uint64_t number = mark(slot).number();
   const Identity stream = identity(slot);
   Event* event = nullptr;
   if (lock.drive([&] { return is_live(stream); })) {
@@ -221,10 +221,10 @@ bool StreamTable::waitable(Lock& lock, PointSet points) {
   bury_graphs();
   for (const Point& point : points) {
     if (complete(point)) continue;
-    const std::uint64_t successor = streams_[point.slot].successor;
-    if (is_graph(point.slot) && !successor) return false;
-    const Slot slot = successor ? kContext : Slot(point.slot);
-    if ((successor ? successor : point.number) <= streams_[slot].recorded) continue;
+    const std::uint64_t successor = streams_[point.slot()].successor;
+    if (is_graph(point.slot()) && !successor) return false;
+    const Slot slot = successor ? kContext : point.slot();
+    if ((successor ? successor : point.number()) <= streams_[slot].recorded) continue;
     if (slot == kContext ? any_capturing(lock) : capturing(lock, slot)) return false;
   }
   return true;
@@ -306,10 +306,10 @@ void StreamTable::thin(Lock& lock, Slot slot) {
 
 bool StreamTable::make_explicit(Lock& lock, const PointSet& points, Slot slot) {
   bool implicit = false;
-  for (const Point& point : points) implicit |= !ordered(point, slot) && !is_graph(point.slot);
+  for (const Point& point : points) implicit |= !ordered(point, slot) && !is_graph(point.slot());
   if (!implicit) return true;
   if (capturing(lock, slot)) return false;
-  const std::uint64_t number = mark(slot).number;
+  const std::uint64_t number = mark(slot).number();
   Event* event = nullptr;
   if (record(lock, slot, event) != CUDA_SUCCESS) return false;
   keep(slot, number, event);
@@ -319,7 +319,7 @@ bool StreamTable::make_explicit(Lock& lock, const PointSet& points, Slot slot) {
 bool StreamTable::insert_waits(Lock& lock, PointSet points, Slot slot) {
   if (mode_ != ReuseMode::kMutual || excluded(slot)) return false;
   for (const Point& point : points)
-    if (!ordered(point, slot) && (excluded(point.slot) || point.slot == kContext || is_graph(point.slot))) return false;
+    if (!ordered(point, slot) && (excluded(point.slot()) || point.slot() == kContext || is_graph(point.slot()))) return false;
   for (const Point& point : points) {
     if (ordered(point, slot)) continue;
     Event* event = event_for(lock, point);
@@ -334,8 +334,8 @@ bool StreamTable::insert_waits(Lock& lock, PointSet points, Slot slot) {
     });
     let_go(event);
     if (result != CUDA_SUCCESS) return false;
-    std::uint64_t& edge = streams_[slot].after[point.slot];
-    edge = std::max<std::uint64_t>(edge, point.number);
+    std::uint64_t& edge = streams_[slot].after[point.slot()];
+    edge = std::max(edge, point.number());
   }
   return true;
 }
@@ -362,13 +362,13 @@ bool StreamTable::is_capturing(CUstream handle) noexcept {
 }
 
 Event* StreamTable::event_for(Lock& lock, const Point& point) {
-  Slot slot = point.slot;
+  Slot slot = point.slot();
   if (complete(point)) return nullptr;
   if (is_graph(slot)) bury_graphs();
   if (const std::uint64_t successor = streams_[slot].successor) return event_for(lock, {kContext, successor});
   if (is_graph(slot)) return nullptr;
   for (const Recorded& recorded : streams_[slot].events)
-    if (recorded.number >= point.number) {
+    if (recorded.number >= point.number()) {
       ++recorded.event->users;
       return recorded.event;
     }

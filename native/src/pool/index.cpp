@@ -43,8 +43,7 @@ void BlockIndex::insert(Block* block) {
 
 void BlockIndex::remove(const Block* block) {
   --count_;
-  std::size_t hole = home(block->begin);
-  while (table_[hole].begin != block->begin || !table_[hole].block) hole = (hole + 1) & mask_;
+  std::size_t hole = place_of(block);
   // What follows moves up, unless it would get before its home.
   for (std::size_t i = hole;;) {
     i = (i + 1) & mask_;

@@ -30,7 +30,18 @@ Pool::Lists& Pool::lists(KeyId key) {
   return lists_[key];
 }
 
-Block* Pool::make(std::uint64_t begin, std::uint64_t bytes) {
+SizeClasses& Pool::make_bin(KeyId key, std::uint32_t list) {
+  Lists& lists = this->lists(key);
+  if (list >= lists.by_points.size()) {
+    lists.by_points.resize(list + 1);
+    lists.used.resize(list / 64 + 1);
+  }
+  auto& classes = lists.by_points[list];
+  if (!classes) classes = std::make_unique<SizeClasses>();
+  return *classes;
+}
+
+Block* Pool::node(std::uint64_t begin, std::uint64_t bytes) {
   if (!unused_) {
     slab_.push_back(std::make_unique<Block[]>(kChunk));
     for (std::size_t i = kChunk; i-- > 0;) {
@@ -44,56 +55,55 @@ Block* Pool::make(std::uint64_t begin, std::uint64_t bytes) {
   block->list_next = nullptr;
   block->begin = begin;
   block->bytes = bytes;
+  return block;
+}
+
+Block* Pool::make(std::uint64_t begin, std::uint64_t bytes) {
+  Block* block = node(begin, bytes);
   index_.insert(block);
   return block;
 }
 
-void Pool::drop(Block* block) {
+void Pool::recycle(Block* block) {
   index_.remove(block);
-  if (block->prev) block->prev->next = nullptr;
-  if (block->next) block->next->prev = nullptr;
   block->bytes = 0;
-  block->prev = block->next = block->older = block->newer = nullptr;
+  block->prev = block->next = nullptr;
   block->points.clear();
   block->live = block->held = false;
   block->list_next = unused_;
   unused_ = block;
 }
 
-std::uint32_t Pool::list_of(const PointSet& points) const {
-  if (points.empty()) return kClean;
-  if (points.size() > 1 || points[0].slot == StreamTable::kContext || points[0].slot == StreamTable::kGraph) return kMixed;
-  return kFirstStream + static_cast<Slot>(points[0].slot);
+void Pool::drop(Block* block) {
+  if (block->prev) block->prev->next = nullptr;
+  if (block->next) block->next->prev = nullptr;
+  recycle(block);
 }
 
-void Pool::classify(Block* block) {
-  block->list = list_of(block->points);
-  Lists& lists = this->lists(block->key);
-  if (block->list >= lists.by_points.size()) {
-    lists.by_points.resize(block->list + 1);
-    lists.used.resize(block->list / 64 + 1);
-  }
-  auto& classes = lists.by_points[block->list];
-  if (!classes) classes = std::make_unique<SizeClasses>();
-  classes->insert(block);
-  lists.used[block->list / 64] |= 1ull << (block->list % 64);
+std::uint32_t Pool::list_of(const PointSet& points) const {
+  if (points.empty()) return kClean;
+  if (points.size() > 1 || points[0].slot() == StreamTable::kContext || points[0].slot() == StreamTable::kGraph) return kMixed;
+  return kFirstStream + points[0].slot();
+}
+
+void Pool::put(Block* block) {
+  if (block->bin->empty()) lists_[block->key].used[block->list / 64] |= 1ull << (block->list % 64);
+  block->bin->insert(block);
   if (block->list == kMixed) pending_bytes_ += block->bytes;
 }
 
-void Pool::declassify(Block* block) {
-  Lists& lists = lists_[block->key];
-  SizeClasses& classes = *lists.by_points[block->list];
-  classes.remove(block);
-  if (classes.empty()) lists.used[block->list / 64] &= ~(1ull << (block->list % 64));
+void Pool::pull(Block* block) {
+  block->bin->remove(block);
+  if (block->bin->empty()) lists_[block->key].used[block->list / 64] &= ~(1ull << (block->list % 64));
   if (block->list == kMixed) pending_bytes_ -= block->bytes;
 }
 
 void Pool::join_line(Block* block) {
   const Point point = block->points[0];
-  if (point.slot >= lines_.size()) lines_.resize(point.slot + 1);
-  Line& line = lines_[point.slot];
+  if (point.slot() >= lines_.size()) lines_.resize(point.slot() + 1);
+  Line& line = lines_[point.slot()];
   Block* before = line.back;
-  for (unsigned step = 0; before && before->points[0].number > point.number && step < kStepsInLine; ++step) before = before->older;
+  for (unsigned step = 0; before && before->points[0].number() > point.number() && step < kStepsInLine; ++step) before = before->older;
   block->older = before;
   block->newer = before ? before->newer : line.front;
   (block->older ? block->older->newer : line.front) = block;
@@ -101,28 +111,21 @@ void Pool::join_line(Block* block) {
 }
 
 void Pool::leave_line(Block* block) {
-  Line& line = lines_[block->points[0].slot];
+  Line& line = lines_[block->points[0].slot()];
   (block->older ? block->older->newer : line.front) = block->newer;
   (block->newer ? block->newer->older : line.back) = block->older;
   block->older = block->newer = nullptr;
 }
 
-void Pool::take_place_in_line(Block* block, Block* successor) {
-  Line& line = lines_[block->points[0].slot];
-  successor->older = block->older;
-  successor->newer = block->newer;
-  (block->older ? block->older->newer : line.front) = successor;
-  (block->newer ? block->newer->older : line.back) = successor;
-  block->older = block->newer = nullptr;
-}
-
 void Pool::enlist(Block* block) {
-  classify(block);
+  block->list = list_of(block->points);
+  block->bin = &bin(block->key, block->list);
+  put(block);
   if (block->list != kClean) join_line(block);
 }
 
 void Pool::delist(Block* block) {
-  declassify(block);
+  pull(block);
   if (block->list != kClean) leave_line(block);
 }
 
@@ -133,34 +136,35 @@ void Pool::link_neighbours(Block* block) {
   if ((block->next = after)) after->prev = block;
 }
 
-Block* Pool::absorb_next(Block* block) {
+void Pool::absorb_next(Block* block) {
   Block* next = block->next;
   block->bytes += next->bytes;
   block->points.merge(next->points);
-  Block* after = next->next;
-  next->prev = nullptr;
-  drop(next);
-  if ((block->next = after)) after->prev = block;
-  return block;
+  if ((block->next = next->next)) block->next->prev = block;
+  recycle(next);
 }
 
 Block* Pool::coalesce(Block* block) {
-  auto mergeable = [&](Block* other) {
+  order_.prune_complete(block->points);
+  std::uint32_t list = list_of(block->points);
+  auto mergeable = [&](const Block* other) {
     if (!other || other->live || other->held || other->key != block->key) return false;
-    const std::uint32_t mine = list_of(block->points);
-    return mine == other->list || mine == kClean || other->list == kClean;
+    return other->list == list || list == kClean || other->list == kClean;
   };
   for (;;) {
-    order_.prune_complete(block->points);  // what was absorbed may carry completed points
     if (mergeable(block->next)) {
       delist(block->next);
       absorb_next(block);
     } else if (mergeable(block->prev)) {
-      delist(block->prev);
-      block = absorb_next(block->prev);
+      Block* prev = block->prev;
+      delist(prev);
+      absorb_next(prev);
+      block = prev;
     } else {
       break;
     }
+    order_.prune_complete(block->points);  // what was absorbed may carry completed points
+    list = list_of(block->points);
   }
   enlist(block);
   return block;
@@ -205,49 +209,62 @@ Block* Pool::find(KeyId key, std::uint64_t bytes, std::uint64_t align, Slot slot
   return best;
 }
 
-Block* Pool::take(Block* block, std::uint64_t bytes, std::uint64_t align, Slot slot, std::uint64_t requested) {
+Block* Pool::take_front(Block* block, std::uint64_t bytes) {
+  Block* live = node(block->begin, bytes);
+  index_.replace(block, live);
+  live->live = true;
+  live->key = block->key;
+  if ((live->prev = block->prev)) live->prev->next = live;
+  live->next = block;
+  block->prev = live;
   const bool listed = !block->held;
-  if (listed) declassify(block);
-  bool in_line = listed && block->list != kClean;
-  block->held = false;
+  if (listed) pull(block);
+  block->begin += bytes;
+  block->bytes -= bytes;
+  if (listed) put(block);
+  index_.insert(block);
+  return live;
+}
+
+Block* Pool::take(Block* block, std::uint64_t bytes, std::uint64_t align, Slot slot, std::uint64_t requested) {
   const std::uint64_t start = align <= kGranularity ? block->begin : aligned_start(block, align);
   if (start > block->begin) {
-    if (in_line) leave_line(block);
-    in_line = false;
+    if (!block->held) delist(block);
     Block* upper = split(block, start);
-    upper->live = true;
+    upper->held = upper->live = true;
+    block->held = false;
     coalesce(block);
     block = upper;
   }
-  block->live = true;
   if (block->bytes > bytes) {
-    Block* rest = split(block, block->begin + bytes);
-    if (in_line) {  // the same points and, but for this block, the same neighbours
-      take_place_in_line(block, rest);
-      classify(rest);
-    } else {
+    Block* rest = block;
+    block = take_front(rest, bytes);
+    for (const Point& point : rest->points)
+      if (!order_.ordered(point, slot)) block->points.push_back(point);
+    if (rest->held) {
+      rest->held = rest->live = false;
       coalesce(rest);
     }
-  } else if (in_line) {
-    leave_line(block);
+  } else {
+    if (!block->held) delist(block);
+    order_.prune(block->points, slot);
   }
-  block->requested = requested;
+  block->held = false;
+  block->live = true;
   block->slot = slot;
-  order_.prune(block->points, slot);
+  block->requested = requested;
   return block;
 }
 
 Block* Pool::release(Block* block) {
   block->live = block->moved = block->lost = block->leaving = false;
   if (block->used_on) block->used_on.reset();
-  block->pins = 0;
   return coalesce(block);
 }
 
 void Pool::release_pieces(Block* block, const std::vector<Piece>& pieces) {
   block->live = block->moved = block->lost = block->leaving = false;
   if (block->used_on) block->used_on.reset();
-  block->pins = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     Block* rest = i + 1 < pieces.size() ? split(block, pieces[i].end) : nullptr;
     if (rest) rest->held = true;  // not to be merged before it has its own key
@@ -369,7 +386,7 @@ void Pool::retire(std::uint32_t tag, Point over) {
     if (block.live && block.asked_tag == tag) block.asked_tag = 0;
     block.key = key_of(0, place_of(block.key), is_small(block.key));
     const std::size_t before = block.points.size();
-    block.points.remove_if([&](const Point& point) { return order_.is_graph(point.slot); });
+    block.points.remove_if([&](const Point& point) { return order_.is_graph(point.slot()); });
     if (block.points.size() < before) block.points.add(over);
     if (!block.live) coalesce(&block);
   });
@@ -409,11 +426,13 @@ bool Pool::check(std::string* why) {
     if (block.live) {
       if (block.requested > block.bytes) bad("a block smaller than was asked");
       if (block.older || block.newer) bad("a live block in a line");
+      if (block.held) bad("a live block held");
       return;
     }
     if (block.held) bad("a block left held");
     if (block.used_on) bad("a free block in use on a stream");
     if (block.list != list_of(block.points)) bad("a free block in the wrong list");
+    if (block.bin != &bin(block.key, block.list)) bad("a free block in another list than it says");
     if (block.list == kMixed) pending += block.bytes;
     if (block.next && !block.next->live && block.next->key == block.key && block.next->list == block.list)
       bad("two free neighbours that are not coalesced");
@@ -432,7 +451,7 @@ bool Pool::check_lines(std::string* why) {
   for (Slot slot = 0; slot < lines_.size(); ++slot) {
     const Block* last = nullptr;
     for (const Block* block = lines_[slot].front; block; last = block, block = block->newer) {
-      if (block->older != last || block->live || block->points.empty() || block->points[0].slot != slot || in_line > waiting) {
+      if (block->older != last || block->live || block->points.empty() || block->points[0].slot() != slot || in_line > waiting) {
         *why = "a broken line of waiting blocks";
         return false;
       }

@@ -12,7 +12,7 @@ namespace {
 // Counts forks on the child's side; a resource of another generation is a parent's.
 std::atomic<unsigned> fork_generation{0};
 
-unsigned current_generation() {
+unsigned generation_to_watch() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
   (void)registered;
   return fork_generation.load(std::memory_order_relaxed);
@@ -54,7 +54,7 @@ Resource::Resource(const Config& config)
       store_(std::make_unique<Store>(*device_, config_, locks_)),
       first_address_(store_->space.base()),
       end_address_(first_address_ + store_->space.pages() * config_.page_bytes),
-      generation_(current_generation()) {}
+      generation_(generation_to_watch()) {}
 
 Resource::~Resource() {
   if (forked()) {  // a child's copy: the driver is not there for it
@@ -72,11 +72,11 @@ void Resource::close() {
   lock.wait_for_others();  // from here on only those are inside who were before
   std::unique_ptr<Store> store = std::move(store_);
   lock.drive([&] { store.reset(); });
-  for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.remove(flow.current); });
+  demands_.each([](Tally& tally) { tally.remove_all(); });
   active_.current = 0;
 }
 
-bool Resource::forked() const { return generation_ != current_generation(); }
+bool Resource::forked() const { return generation_ != fork_generation.load(std::memory_order_relaxed); }
 
 Lock Resource::enter_even_closed() {
   if (forked())
@@ -102,7 +102,7 @@ Lock Resource::enter() {
   return lock;
 }
 
-void Resource::update() { active_.set(all_.allocated.current + store_->pool.pending_bytes()); }
+void Resource::update() { active_.set(demands_.allocated() + store_->pool.pending_bytes()); }
 
 Block* Resource::live_block(std::uint64_t address, const char* doing) {
   const std::uint64_t base = store_->space.base();
@@ -139,15 +139,14 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   } catch (const Error& error) {
     if (error.kind == ErrorKind::kOutOfMemory) {
       ++out_of_memory_errors_;
-      log_.add({TraceEvent::kOutOfMemory, 0, bytes, reinterpret_cast<std::uint64_t>(stream), tag});
+      log_.add(TraceEvent::kOutOfMemory, 0, bytes, reinterpret_cast<std::uint64_t>(stream), tag);
     }
     throw;
   }
-  all_.add(bytes, block->bytes);
-  demand(bytes).add(bytes, block->bytes);
+  demands_.add(bytes, block->bytes);
   update();
   const std::uint64_t address = store_->space.base() + block->begin;
-  log_.add({TraceEvent::kAlloc, address, bytes, reinterpret_cast<std::uint64_t>(stream), tag});
+  log_.add(TraceEvent::kAlloc, address, bytes, reinterpret_cast<std::uint64_t>(stream), tag);
   return address;
 }
 
@@ -219,10 +218,9 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
     for (Slot slot : used_on)
       if (slot != freed_on) points.add(order.now(lock, slot));
   }
-  all_.remove(block->requested, block->bytes);
-  demand(block->requested).remove(block->requested, block->bytes);
-  log_.add({TraceEvent::kFree, address, block->requested,
-            reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), block->asked_tag});
+  demands_.remove(block->requested, block->bytes);
+  log_.add(TraceEvent::kFree, address, block->requested,
+           reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), block->asked_tag);
   store_->release(block);
   update();
 }
@@ -233,14 +231,14 @@ void Resource::record_stream(std::uint64_t address, CUstream stream) {
   const Slot slot = store_->order.slot_of(lock, stream);
   Block* block = live_block(address, "record a stream for");
   store_->note_use(block, slot);
-  log_.add({TraceEvent::kRecordStream, address, block->requested, reinterpret_cast<std::uint64_t>(stream), 0});
+  log_.add(TraceEvent::kRecordStream, address, block->requested, reinterpret_cast<std::uint64_t>(stream), 0);
 }
 
 void Resource::note_wait(CUstream stream, CUstream on) {
   Lock lock = enter();
   const Slot later = store_->order.slot_of(lock, stream), earlier = store_->order.slot_of(lock, on);
   store_->order.note_wait(later, earlier);
-  log_.add({TraceEvent::kWait, 0, 0, reinterpret_cast<std::uint64_t>(stream), reinterpret_cast<std::uint64_t>(on)});
+  log_.add(TraceEvent::kWait, 0, 0, reinterpret_cast<std::uint64_t>(stream), reinterpret_cast<std::uint64_t>(on));
 }
 
 void Resource::exclude_stream(CUstream stream) {
@@ -417,9 +415,9 @@ bool Resource::can_be_reached_from(int device) {
 Statistics Resource::statistics() {
   Lock lock = enter_even_closed();
   Statistics out{};
-  out.all = all_;
-  out.small = by_size_[0];
-  out.large = by_size_[1];
+  out.all = demands_.of(Tally::kAll);
+  out.small = demands_.of(Tally::kSmall);
+  out.large = demands_.of(Tally::kLarge);
   out.out_of_memory_errors = out_of_memory_errors_;
   for (unsigned i = 0; i < static_cast<unsigned>(Call::kCount); ++i)
     if (std::uint64_t n = device_->count(static_cast<Call>(i))) out.driver_calls[call_name(static_cast<Call>(i))] = n;
@@ -440,7 +438,7 @@ Statistics Resource::statistics() {
 
 void Resource::reset_peak_statistics() {
   Lock lock = enter_even_closed();
-  for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.reset_peak(); });
+  demands_.each([](Tally& tally) { tally.reset_peaks(); });
   active_.peak = active_.current;
   if (!store_) return;
   store_->physical.reset_peaks();
@@ -449,7 +447,7 @@ void Resource::reset_peak_statistics() {
 
 void Resource::reset_accumulated_statistics() {
   Lock lock = enter_even_closed();
-  for (Demand* demand : {&all_, &by_size_[0], &by_size_[1]}) demand->each([](Flow& flow) { flow.reset_totals(); });
+  demands_.each([](Tally& tally) { tally.reset_totals(); });
   out_of_memory_errors_ = 0;
   if (store_) store_->physical.reset_totals();
 }
@@ -461,7 +459,7 @@ void Resource::record_events(bool on, std::size_t most) {
 
 void Resource::mark(std::uint64_t number) {
   Lock lock = enter_even_closed();
-  log_.add({TraceEvent::kMark, 0, 0, 0, number});
+  log_.add(TraceEvent::kMark, 0, 0, 0, number);
 }
 
 std::deque<TraceEvent> Resource::drain_events() {
@@ -497,7 +495,7 @@ void Resource::check() {
     allocated += block.bytes;
     requested += block.requested;
   });
-  if (ok && (allocated != all_.allocated.current || requested != all_.requested.current)) {
+  if (ok && (allocated != demands_.allocated() || requested != demands_.requested())) {
     ok = false;
     why = "allocated or requested bytes are miscounted";
   }

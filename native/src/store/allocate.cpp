@@ -16,14 +16,13 @@ std::uint64_t spacious(const Request& request) { return request.bytes + (request
 
 }  // namespace
 
-Block* Store::allocate(Lock& lock, const Request& asked) {
-  if (config.lazy) return allocate_lazy(lock, asked);
-  Request request = asked;
+Block* Store::allocate(Lock& lock, Request& request) {
+  if (config.lazy) return allocate_lazy(lock, request);
   if (is_private(request.tag) && order.may_capture()) {
     const Slot target = order.target(lock, request.slot);
     if (target != request.slot && target != StreamTable::kGraph) request.graph = target;
   }
-  wait_for_relocations(lock);
+  if (relocating_) wait_for_relocations(lock);
   const KeyId key = key_for(request, Place::kDevice);
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady, request.graph);
   if (block) {

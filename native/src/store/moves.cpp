@@ -30,7 +30,7 @@ void Store::wait_for_uses(Lock& lock, std::uint64_t first_page) {
     if (!config.lazy) {
       points = pool.pending_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes);
       // Eager pages move at their address and with the caller's promise: a graph finds them again.
-      points.remove_if([&](const Point& point) { return order.is_graph(point.slot); });
+      points.remove_if([&](const Point& point) { return order.is_graph(point.slot()); });
     }
     order.prune_complete(points);
     if (points.empty()) return;

@@ -71,15 +71,15 @@ void Store::wait(Lock& lock, const Point& point) {
   Event* const event = order.event_for(lock, point);
   if (!event) {
     if (order.complete(point)) return;
-    if ((point.slot == StreamTable::kContext || order.is_gone(point.slot)) && !order.has_context_events()) {
+    if ((point.slot() == StreamTable::kContext || order.is_gone(point.slot())) && !order.has_context_events()) {
       synchronize_context(lock);
       return;
     }
-    if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuEventRecord, "waiting for " + order.name(point.slot));
-    if (order.is_graph(point.slot))
+    if (CUresult sticky = device.sticky()) device.raise(sticky, Call::cuEventRecord, "waiting for " + order.name(point.slot()));
+    if (order.is_graph(point.slot()))
       throw Error(ErrorKind::kInvalidState,
                   "a captured graph uses these pages, and may do so again at any launch: they stay where they are");
-    throw Error(ErrorKind::kInvalidState, "cannot wait for " + order.name(point.slot) +
+    throw Error(ErrorKind::kInvalidState, "cannot wait for " + order.name(point.slot()) +
                                               ": no event can be recorded there (is it being captured?)");
   }
   struct Wait {
@@ -117,10 +117,10 @@ void Store::wait(Lock& lock, const Point& point) {
   lock.lock();
   if (timed_out)  // the event stays with the thread that waits for it
     throw Error(ErrorKind::kOutOfMemory, "waited " + std::to_string(kWaitBound.count()) + " s for work on " +
-                                             order.name(point.slot) + " that memory depends on, and it is not over: "
+                                             order.name(point.slot()) + " that memory depends on, and it is not over: "
                                              "is that stream stuck?");
   order.let_go(event);
-  if (result != CUDA_SUCCESS) device.raise(result, Call::cuEventSynchronize, "waiting for " + order.name(point.slot));
+  if (result != CUDA_SUCCESS) device.raise(result, Call::cuEventSynchronize, "waiting for " + order.name(point.slot()));
   order.settle(point);
 }
 
