@@ -85,8 +85,13 @@ def anneal(
 ) -> tuple[Column, Column, Column]:
     """One assignment after local search, and so many moves of annealing."""
 
-def greedy_homes(problem: Accesses, segments: Column, exclusive: bool, seconds: float) -> tuple[Column, Column, Column]:
-    """Two assignments made one object after the other, in order of access and of size."""
+def greedy_homes(
+    problem: Accesses, segments: Column, exclusive: bool, order: int, tight: bool, seconds: float
+) -> tuple[Column, Column, Column]:
+    """One object after the other where it costs least, in order of access (0), size (1) or bytes accessed (2).
+
+    Among equals in the tightest segment, or else in the first.
+    """
 
 def branch(
     problem: Accesses, segments: Column, exclusive: bool, below: int, nodes: int, seconds: float

@@ -19,7 +19,7 @@ from .. import _core
 from ..buffers import Column
 from .problem import Migration
 
-__all__ = ["Effort", "Island", "Pool", "Task", "Threads", "anneal_all", "evolve_all", "found"]
+__all__ = ["GREEDY", "Effort", "Island", "Pool", "Task", "Threads", "anneal_all", "evolve_all", "found", "greedy"]
 
 
 class Pool(Protocol):
@@ -97,18 +97,23 @@ class Island:
         return self.rows[:objects]
 
 
-def found(problem: Migration, task: Task, count: int, seed: int, greedy: bool, seconds: float) -> Island:
-    """A first generation at random, and with ``greedy`` two that are not."""
+# Orders of the inner loops' greedy assignment, and whether it takes the tightest of equal segments; one an island.
+GREEDY = ((2, False), (2, True), (1, False), (0, True))
+
+
+def greedy(problem: Migration, task: Task, order: int, tight: bool, seconds: float) -> Island:
+    """One assignment, made one object after the other, each where it costs least."""
+    return Island(*_core.greedy_homes(problem.core, task.sizes, task.exclusive, order, tight, seconds))
+
+
+def found(
+    problem: Migration, task: Task, count: int, seed: int, kind: tuple[int, bool] | None, seconds: float
+) -> Island:
+    """A first generation at random, but for one that is greedy where a kind is given."""
     island = Island(*_core.first_generation(problem.core, task.sizes, task.exclusive, count, seed, seconds))
-    if not greedy:
+    if kind is None:
         return island
-    more = Island(*_core.greedy_homes(problem.core, task.sizes, task.exclusive, seconds))
-    n, kept = len(problem.chosen), max(1, count - 2)
-    rows = np.concatenate([more.rows, island.rows[: kept * n]])
-    excess = np.concatenate([more.excess, island.excess[:kept]])
-    moved = np.concatenate([more.moved, island.moved[:kept]])
-    order = np.lexsort((np.arange(len(moved)), moved, excess))
-    return Island(np.ascontiguousarray(rows.reshape(-1, n)[order].reshape(-1)), excess[order], moved[order])
+    return _with_guest(island, greedy(problem, task, *kind, seconds), len(problem.chosen))
 
 
 def evolve(problem: Migration, task: Task, island: Island, effort: Effort, seed: int, seconds: float) -> Island:
@@ -148,8 +153,11 @@ def evolve_all(
     def left() -> float:
         return max(0.0, deadline - time.perf_counter())
 
-    first = [(task, effort.population, _seed(seed, i), effort.local and i == 0, left()) for i in range(effort.islands)]
-    islands = pool.map(found, problem, first)
+    first = [
+        (task, effort.population, _seed(seed, i), GREEDY[i % len(GREEDY)] if effort.local else None, left())
+        for i in range(effort.islands)
+    ]
+    islands = [_sorted(island, len(problem.chosen)) for island in pool.map(found, problem, first)]
     waited = 0
     n = len(problem.chosen)
     for epoch in range(effort.most):
@@ -188,6 +196,12 @@ def _with_guest(island: Island, neighbour: Island, objects: int) -> Island:
     rows[-objects:] = neighbour.rows[:objects]
     excess[-1], moved[-1] = neighbour.excess[0], neighbour.moved[0]
     return replace(island, rows=rows, excess=excess, moved=moved)
+
+
+def _sorted(island: Island, objects: int) -> Island:
+    order = np.lexsort((np.arange(len(island.moved)), island.moved, island.excess))
+    rows = np.ascontiguousarray(island.rows.reshape(-1, objects)[order].reshape(-1))
+    return Island(rows, island.excess[order], island.moved[order])
 
 
 def _seed(seed: int, island: int, epoch: int = -1) -> int:

@@ -97,12 +97,12 @@ nb::tuple anneal(const Accesses& problem, const Column& bytes, bool exclusive, c
   return as_tuple(problem, {individual});
 }
 
-nb::tuple greedy(const Accesses& problem, const Column& bytes, bool exclusive, double seconds) {
+nb::tuple greedy(const Accesses& problem, const Column& bytes, bool exclusive, int order, bool tight, double seconds) {
+  if (order < 0 || order > static_cast<int>(Order::kTraffic)) throw nb::value_error("no such order");
   const Segments segments = segments_of(bytes, exclusive);
   return as_tuple(problem, run(seconds, [&](Stop& stop) {
                     Pricer pricer(problem, segments);
-                    Evolution evolution(pricer, 0);
-                    return std::vector{evolution.greedy(false, stop), evolution.greedy(true, stop)};
+                    return std::vector{Evolution(pricer, 0).greedy(static_cast<Order>(order), tight, stop)};
                   }));
 }
 
@@ -177,7 +177,7 @@ void bind(nb::module_& m) {
   m.def("evolve", &evolve, "problem"_a, "segments"_a, "exclusive"_a, "population"_a, "seed"_a, "generations"_a,
         "patience"_a, "local"_a, "goal"_a, "seconds"_a);
   m.def("anneal", &anneal, "problem"_a, "segments"_a, "exclusive"_a, "homes"_a, "seed"_a, "moves"_a, "goal"_a, "seconds"_a);
-  m.def("greedy_homes", &greedy, "problem"_a, "segments"_a, "exclusive"_a, "seconds"_a);
+  m.def("greedy_homes", &greedy, "problem"_a, "segments"_a, "exclusive"_a, "order"_a, "tight"_a, "seconds"_a);
   m.def("branch", &search, "problem"_a, "segments"_a, "exclusive"_a, "below"_a, "nodes"_a, "seconds"_a);
   m.def("assignable", &can_assign, "problem"_a, "segments"_a, "exclusive"_a, "steps"_a, "nodes"_a, "seconds"_a);
   m.def("settle", &settled, "problem"_a, "segments"_a, "exclusive"_a, "homes"_a, "rounds"_a, "seed"_a, "seconds"_a);

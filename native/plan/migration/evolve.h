@@ -23,6 +23,9 @@ struct Effort {
   Bytes goal = 0;             // of bytes moved beyond the base: none is lower
 };
 
+// Of objects: as they are accessed first, from the largest down, from the most bytes accessed down.
+enum class Order { kAccess, kSize, kTraffic };
+
 class Evolution {
  public:
   Evolution(Pricer& pricer, std::uint64_t seed);
@@ -34,8 +37,8 @@ class Evolution {
   void improve(Individual& individual, int sweeps, Stop& stop);
   // Moves of single objects at random, worse ones ever more seldom; then `improve`.
   void anneal(Individual& individual, std::int64_t moves, Bytes goal, Stop& stop);
-  // One object after the other, in order of access or from the largest down, each where it costs least.
-  Individual greedy(bool by_size, Stop& stop);
+  // One object after the other, each where it costs least; among equals in the tightest segment, or the first.
+  Individual greedy(Order order, bool tight, Stop& stop);
 
  private:
   Individual random_individual(bool pinned);

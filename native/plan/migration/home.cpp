@@ -76,10 +76,9 @@ Cost Pricer::together(Index segment, std::span<const Index> accesses, std::vecto
     if (objects <= kFewObjects && accesses.size() <= kFewAccesses) {
       if (const auto least = memory_.least(accesses, capacity, kStates, dropped)) cost.moved = *least, exact = true;
     }
-    for (Rule other : {Rule::kCheapest, Rule::kClean}) {
-      if (exact) break;
-      const Cost found = memory_.run(accesses, capacity, other);
-      if (found < cost) cost = found, rule = other;
+    if (!exact) {
+      const Cost other = memory_.run(accesses, capacity, Rule::kCheapest);
+      if (other < cost) cost = other, rule = Rule::kCheapest;
     }
   }
   if (cost.moved && !cost.excess && !exact) exact_ = false;

@@ -74,8 +74,12 @@ void Evolution::anneal(Individual& individual, std::int64_t moves, Bytes goal, S
   improve(individual, 4, stop);
 }
 
-Individual Evolution::greedy(bool by_size, Stop& stop) {
-  const auto& order = by_size ? by_size_ : by_access_;
+Individual Evolution::greedy(Order by, bool tight, Stop& stop) {
+  std::vector<Index> order = by == Order::kAccess ? by_access_ : by_size_;
+  if (by == Order::kTraffic) {
+    const auto traffic = [&](Index o) { return problem_.size[o] * static_cast<Bytes>(problem_.of(o).size()); };
+    std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return traffic(a) > traffic(b); });
+  }
   std::vector<std::vector<Index>> lists(segments_.count());
   std::vector<Cost> costs(segments_.count());
   Individual individual{Homes(problem_.objects(), -1), {}};
@@ -90,9 +94,9 @@ Individual Evolution::greedy(bool by_size, Stop& stop) {
       std::merge(lists[s].begin(), lists[s].end(), mine.begin(), mine.end(), joined.begin());
       Cost more = pricer_.price(s, joined);
       more -= costs[s];
-      // Among equals the tightest, then the emptiest.
-      if (s == 0 || more < least || (more == least && (segments_.bytes[s] < segments_.bytes[best] ||
-                                                       (segments_.bytes[s] == segments_.bytes[best] && lists[s].size() < least_held)))) {
+      const bool tighter = segments_.bytes[s] < segments_.bytes[best] ||
+                           (segments_.bytes[s] == segments_.bytes[best] && lists[s].size() < least_held);
+      if (s == 0 || more < least || (tight && more == least && tighter)) {
         least = more, best = s, least_held = lists[s].size();
       }
     }
