@@ -27,7 +27,7 @@ inline KeyId other_size(KeyId key) { return key ^ 4; }
 class SizeClasses;
 
 // Two cache lines; what a search and a merge look at is in the first.
-struct alignas(64) Block {
+struct alignas(128) Block {
   std::uint64_t begin = 0;  // bytes from the start of the reservation
   std::uint64_t bytes = 0;
   Block* prev = nullptr;  // neighbours by address, null at the edge of a range
@@ -61,38 +61,50 @@ struct alignas(64) Block {
 };
 static_assert(sizeof(Block) == 128);
 
-// Blocks by where they begin, and by any byte of them, in O(1): a hash table beside a tree of bitmaps.
+// Blocks by where they begin, and by any byte of them, in O(1): a hash table beside a tree of bitmaps. An entry of the
+// table is one word: a part of the hash, and where the block is, which says where it begins.
 class BlockIndex {
  public:
   explicit BlockIndex(std::uint64_t reservation_bytes);
   void insert(Block* block);
   void remove(const Block* block);
-  void replace(const Block* block, Block* by) { table_[place_of(block)].block = by; }  // where both begin
+  void replace(const Block* block, Block* by) { table()[place_of(block)] = entry(by); }  // where both begin
   Block* starting_at(std::uint64_t offset) const {
-    if (offset % kGranularity) return nullptr;
-    for (std::size_t i = home(offset);; i = (i + 1) & mask_) {
-      const Entry& entry = table_[i];
-      if (!entry.block || entry.begin == offset) return entry.block;
+    const std::uint64_t hash = hash_of(offset);
+    for (std::size_t i = home(hash);; i = (i + 1) & mask_) {
+      const std::uint64_t known = table()[i];
+      if (!known) return nullptr;
+      if (known % kHashes != hash) continue;
+      if (Block* block = block_of(known); block->begin == offset) return block;
     }
   }
   Block* at(std::uint64_t offset) const;  // the block that covers it
 
  private:
-  struct Entry {
-    std::uint64_t begin = 0;
-    Block* block = nullptr;
-  };
   static constexpr int kLevels = 6;
-  std::size_t home(std::uint64_t begin) const { return ((begin / kGranularity) * 0x9E3779B97F4A7C15ull) >> shift_; }
+  // Blocks lie at multiples of 128 in an address space of 48 bits: 41 bits say where.
+  static constexpr unsigned kHashBits = 23, kAlignBits = 7;
+  static constexpr std::uint64_t kHashes = 1ull << kHashBits;
+
+  std::uint64_t* table() const { return memory_.as<std::uint64_t>(); }
+  std::size_t size() const { return mask_ + 1; }
+  static std::uint64_t hash_of(std::uint64_t begin) { return (begin / kGranularity * 0x9E3779B97F4A7C15ull) >> (64 - kHashBits); }
+  static Block* block_of(std::uint64_t entry) { return reinterpret_cast<Block*>(entry >> kHashBits << kAlignBits); }
+  static std::uint64_t entry(Block* block) {
+    return reinterpret_cast<std::uintptr_t>(block) >> kAlignBits << kHashBits | hash_of(block->begin);
+  }
+  std::size_t home(std::uint64_t hash) const { return (hash << kHashBits) >> shift_; }
   std::size_t place_of(const Block* block) const {
-    std::size_t i = home(block->begin);
-    while (table_[i].begin != block->begin || !table_[i].block) i = (i + 1) & mask_;
+    std::size_t i = home(hash_of(block->begin));
+    while (block_of(table()[i]) != block) i = (i + 1) & mask_;
     return i;
   }
+  void set_size(std::size_t entries);
+  void enter(std::uint64_t entry);
   void grow();
 
   std::uint64_t granules_;
-  std::vector<Entry> table_;
+  HugeMemory memory_;
   std::size_t mask_ = 0, count_ = 0;
   unsigned shift_ = 0;
   std::unique_ptr<SparseArray<std::uint64_t>> bits_[kLevels];  // level 0: one bit a granule that a block begins at

@@ -78,8 +78,8 @@ class Pool {
   void tidy();
   template <class Visit>
   void for_each(Visit visit) {
-    for (auto& chunk : slab_)
-      for (Block* block = chunk.get(); block < chunk.get() + kChunk; ++block)
+    for (const HugeMemory& chunk : slab_)
+      for (Block* block = chunk.as<Block>(); block < end_of(chunk); ++block)
         if (block->bytes) visit(*block);
   }
 
@@ -89,7 +89,7 @@ class Pool {
 
  private:
   static constexpr std::uint32_t kClean = 0, kMixed = 1, kFirstStream = 2;
-  static constexpr std::size_t kChunk = 512;
+  static constexpr std::size_t kFirstChunk = 64 << 10, kChunk = 2 << 20;  // bytes
   struct Lists {
     std::vector<std::unique_ptr<SizeClasses>> by_points;
     std::vector<std::uint64_t> used;  // one bit for each that is not empty
@@ -100,6 +100,10 @@ class Pool {
     Block* front = nullptr;
     Block* back = nullptr;
   };
+  Block* end_of(const HugeMemory& chunk) const {
+    return &chunk == &slab_.back() ? fresh_ : chunk.as<Block>() + chunk.bytes() / sizeof(Block);
+  }
+  Block* fresh_node();
   Block* node(std::uint64_t begin, std::uint64_t bytes);
   Block* make(std::uint64_t begin, std::uint64_t bytes);  // and puts it into the index
   void recycle(Block* block);
@@ -133,7 +137,8 @@ class Pool {
 
   StreamTable& order_;
   std::uint64_t base_;
-  std::vector<std::unique_ptr<Block[]>> slab_;
+  std::vector<HugeMemory> slab_;  // blocks, each made when it is first needed
+  Block* fresh_ = nullptr;        // the next to be made, in the last chunk
   Block* unused_ = nullptr;  // by list_next
   std::vector<Lists> lists_;
   std::vector<Line> lines_;  // by slot

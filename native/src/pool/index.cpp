@@ -1,36 +1,48 @@
 #include <bit>
+#include <utility>
 
 #include "memx/block.h"
 
 namespace memx {
+namespace {
 
-BlockIndex::BlockIndex(std::uint64_t reservation_bytes) : granules_(reservation_bytes / kGranularity) {
+constexpr std::size_t kFirstEntries = 4096;
+
+}  // namespace
+
+BlockIndex::BlockIndex(std::uint64_t reservation_bytes)
+    : granules_(reservation_bytes / kGranularity), memory_(kFirstEntries * sizeof(std::uint64_t)) {
   std::uint64_t words = granules_;
   for (auto& level : bits_) {
     words = (words + 63) / 64;
     level = std::make_unique<SparseArray<std::uint64_t>>(words);
   }
-  grow();
+  set_size(kFirstEntries);
+}
+
+void BlockIndex::set_size(std::size_t entries) {
+  mask_ = entries - 1;
+  shift_ = 2 * kHashBits - static_cast<unsigned>(std::countr_zero(entries));
+}
+
+void BlockIndex::enter(std::uint64_t entry) {
+  std::size_t i = home(entry % kHashes);
+  while (table()[i]) i = (i + 1) & mask_;
+  table()[i] = entry;
 }
 
 void BlockIndex::grow() {
-  std::vector<Entry> before(table_.empty() ? 4096 : 2 * table_.size());
-  before.swap(table_);
-  mask_ = table_.size() - 1;
-  shift_ = 64u - static_cast<unsigned>(std::countr_zero(table_.size()));
-  for (const Entry& entry : before) {
-    if (!entry.block) continue;
-    std::size_t i = home(entry.begin);
-    while (table_[i].block) i = (i + 1) & mask_;
-    table_[i] = entry;
-  }
+  const std::size_t entries = size();
+  HugeMemory before = std::exchange(memory_, HugeMemory(2 * memory_.bytes()));
+  set_size(2 * entries);
+  for (std::size_t i = 0; i < entries; ++i)
+    if (const std::uint64_t known = before.as<std::uint64_t>()[i]) enter(known);
 }
 
 void BlockIndex::insert(Block* block) {
-  if (2 * ++count_ > table_.size()) grow();
-  std::size_t i = home(block->begin);
-  while (table_[i].block) i = (i + 1) & mask_;
-  table_[i] = {block->begin, block};
+  if (8 * (count_ + 1) > 5 * size()) grow();
+  ++count_;
+  enter(entry(block));
   std::uint64_t granule = block->begin / kGranularity;
   for (auto& level : bits_) {
     std::uint64_t& word = (*level)[granule / 64];
@@ -47,12 +59,13 @@ void BlockIndex::remove(const Block* block) {
   // What follows moves up, unless it would get before its home.
   for (std::size_t i = hole;;) {
     i = (i + 1) & mask_;
-    if (!table_[i].block) break;
-    if (((i - home(table_[i].begin)) & mask_) < ((i - hole) & mask_)) continue;
-    table_[hole] = table_[i];
+    const std::uint64_t known = table()[i];
+    if (!known) break;
+    if (((i - home(known % kHashes)) & mask_) < ((i - hole) & mask_)) continue;
+    table()[hole] = known;
     hole = i;
   }
-  table_[hole] = {};
+  table()[hole] = 0;
   std::uint64_t granule = block->begin / kGranularity;
   for (auto& level : bits_) {
     std::uint64_t& word = (*level)[granule / 64];

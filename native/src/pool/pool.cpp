@@ -1,6 +1,8 @@
 #include "memx/pool.h"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 
 namespace memx {
 namespace {
@@ -14,7 +16,9 @@ constexpr unsigned kStepsInLine = 64;
 Pool::Pool(StreamTable& order, std::uint64_t base, std::uint64_t reservation_bytes)
     : order_(order), base_(base), index_(reservation_bytes) {}
 
-Pool::~Pool() = default;
+Pool::~Pool() {
+  for (const HugeMemory& chunk : slab_) std::destroy(chunk.as<Block>(), end_of(chunk));
+}
 
 std::uint64_t Pool::aligned_start(const Block* block, std::uint64_t align) const {
   return (base_ + block->begin + align - 1) / align * align - base_;
@@ -41,17 +45,20 @@ SizeClasses& Pool::make_bin(KeyId key, std::uint32_t list) {
   return *classes;
 }
 
-Block* Pool::node(std::uint64_t begin, std::uint64_t bytes) {
-  if (!unused_) {
-    slab_.push_back(std::make_unique<Block[]>(kChunk));
-    for (std::size_t i = kChunk; i-- > 0;) {
-      Block* block = &slab_.back()[i];
-      block->list_next = unused_;
-      unused_ = block;
-    }
+Block* Pool::fresh_node() {
+  if (slab_.empty() || fresh_ == slab_.back().as<Block>() + slab_.back().bytes() / sizeof(Block)) {
+    slab_.emplace_back(slab_.empty() ? kFirstChunk : kChunk);
+    fresh_ = slab_.back().as<Block>();
   }
+  return new (fresh_++) Block;
+}
+
+Block* Pool::node(std::uint64_t begin, std::uint64_t bytes) {
   Block* block = unused_;
-  unused_ = block->list_next;
+  if (block)
+    unused_ = block->list_next;
+  else
+    block = fresh_node();
   block->list_next = nullptr;
   block->begin = begin;
   block->bytes = bytes;
