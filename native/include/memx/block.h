@@ -15,12 +15,15 @@ constexpr std::uint64_t kGranularity = 512;
 // What a block's pages are, as far as reuse goes. A lazy resource has only kLazy: there the pages come later.
 enum class Place : std::uint8_t { kDevice, kHost, kUnbacked, kLazy };
 
-// What shares pages: a tag's small blocks, or its large ones, in one place.
+// What shares pages: a tag's small blocks, or its large ones, in one place; those filled from a source apart.
 using KeyId = std::uint32_t;
-inline KeyId key_of(std::uint32_t tag, Place place, bool small = false) { return tag * 8 + (small ? 4 : 0) + static_cast<KeyId>(place); }
+inline KeyId key_of(std::uint32_t tag, Place place, bool small = false, bool refilled = false) {
+  return tag * 16 + (refilled ? 8 : 0) + (small ? 4 : 0) + static_cast<KeyId>(place);
+}
 inline Place place_of(KeyId key) { return static_cast<Place>(key % 4); }
-inline bool is_small(KeyId key) { return key % 8 >= 4; }
-inline std::uint32_t tag_of(KeyId key) { return key / 8; }
+inline bool is_small(KeyId key) { return key & 4; }
+inline bool is_refilled(KeyId key) { return key & 8; }
+inline std::uint32_t tag_of(KeyId key) { return key / 16; }
 inline KeyId moved_to(KeyId key, Place place) { return key - key % 4 + static_cast<KeyId>(place); }
 inline KeyId other_size(KeyId key) { return key ^ 4; }
 
@@ -46,6 +49,7 @@ struct alignas(128) Block {
   bool moved : 1 = false;  // live: some of its pages changed tier since
   bool lost : 1 = false;   // live: a failed move destroyed some of its contents
   bool leaving : 1 = false;  // live: being freed
+  bool known : 1 = false;    // live: the store knows more of it (see Store::Extra)
 
   union {
     std::uint64_t requested = 0;  // of live blocks

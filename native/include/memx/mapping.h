@@ -1,8 +1,8 @@
 // Which handle backs which page of the reservation, and with what access.
 //
 // A Mapping is one handle at one place: the unit that is mapped and unmapped. Every page has at most one; a page
-// without one may have its contents in a pinned host page (`swap`). Mapping many handles in a row is one
-// transaction with one access call.
+// may have its contents in a pinned host page as well (`swap`), or only there if it has no mapping. Mapping many handles in
+// a row is one transaction with one access call.
 //
 // Counters kept here: idle bytes (mappings with nothing alive on them: fungible) and inactive bytes (what is free
 // in mappings that have something alive).
@@ -14,6 +14,8 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "memx/address.h"
@@ -29,11 +31,13 @@ struct Mapping {
   Handle handle;
   std::uint64_t first = 0;       // page
   std::uint64_t live_bytes = 0;  // of blocks that are allocated
-  std::uint64_t touched = 0;     // when last used, by the store's clock
+  std::uint64_t rank = 0;        // among those of one priority the lowest and the highest may give way: see Eviction
+  std::int32_t priority = 0;     // the lower gives way first
   std::uint32_t pins = 0;        // uses in progress: not moved
   bool busy = false;             // being moved: not used
   bool kept = false;             // of an arena: not idle when nothing is alive on it
   bool stuck = false;            // a rollback could not unmap it: its contents mean nothing
+  bool referenced = false;       // used since the clock's hand last passed
   PointSet uses;                 // lazy: work queued on it
   Mapping* prev = nullptr;
   Mapping* next = nullptr;
@@ -57,16 +61,40 @@ class MappingList {
   Mapping* back_ = nullptr;
 };
 
+// Those with something alive on them that may give way, in order.
+class Ranking {
+ public:
+  struct ByRank {
+    bool operator()(const Mapping* a, const Mapping* b) const {
+      return a->rank != b->rank ? a->rank < b->rank : a->first < b->first;
+    }
+  };
+  using Order = std::set<Mapping*, ByRank>;
+
+  void add(Mapping* mapping) { by_priority_[mapping->priority].insert(mapping); }
+  void remove(Mapping* mapping) { by_priority_[mapping->priority].erase(mapping); }
+  void move(Mapping* mapping, std::uint64_t rank, std::int32_t priority);
+  const std::map<std::int32_t, Order>& by_priority() const { return by_priority_; }
+
+ private:
+  std::map<std::int32_t, Order> by_priority_;
+};
+
 struct Page {
   Mapping* mapping = nullptr;
-  std::uint64_t swap = 0;  // address of a pinned page that holds the contents; only without a mapping
-  std::uint32_t pins = 0;  // the user's: never a victim
-  bool transit = false;    // between mappings: the address is neither free nor unbacked for good
+  std::uint64_t swap = 0;      // address of a pinned page that holds the contents; beside a mapping: the same ones
+  std::uint64_t last_use = 0;  // by the store's clock; 0: never since what is there was allocated
+  std::uint32_t interval = 0;  // between the last two
+  std::uint32_t generation = 0;  // how often another page, or none, has come to be here
+  std::uint32_t pins = 0;      // the user's: never a victim
+  bool transit = false;        // between mappings: the address is neither free nor unbacked for good
+  bool dropped = false;        // an expectation said that nobody would read it again
 };
 
 class PageTable {
  public:
-  PageTable(Device& device, AddressSpace& space, Physical& physical);
+  // `ranked`: keep the order in which device mappings give way.
+  PageTable(Device& device, AddressSpace& space, Physical& physical, bool ranked);
   ~PageTable();
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
@@ -104,10 +132,12 @@ class PageTable {
   // The mappings of [begin, end) are an arena's, or are so no more.
   void keep(std::uint64_t begin, std::uint64_t end, bool kept);
   void set_live(Mapping* mapping, std::uint64_t bytes);
-  void touch(Mapping* mapping);  // the most recently used now
+  // The most recently used now.
+  void touch(Mapping* mapping, std::uint64_t rank, std::int32_t priority);
 
   MappingList& live(Tier tier) { return live_[static_cast<int>(tier)]; }
   MappingList& idle(Tier tier) { return idle_[static_cast<int>(tier)]; }
+  const Ranking& ranking() const { return ranking_; }
   std::uint64_t idle_bytes(Tier tier) const { return idle_bytes_[static_cast<int>(tier)]; }
   std::uint64_t mapped_bytes(Tier tier) const { return mapped_bytes_[static_cast<int>(tier)]; }
   std::uint64_t stuck_bytes(Tier tier) const;
@@ -120,6 +150,7 @@ class PageTable {
   CUresult allow(std::uint64_t first, std::uint64_t pages, bool host);
   CUresult unmap_pages(const Mapping* mapping);
   Handle forget(Mapping* mapping);  // it is unmapped
+  void appear(Mapping* mapping);
   void enlist(Mapping* mapping);
   void delist(Mapping* mapping);
   // The mapping that [begin, end) lies in, if it is in one.
@@ -138,6 +169,8 @@ class PageTable {
   std::vector<CUmemAccessDesc> access_;
   SparseArray<Page> pages_;
   MappingList live_[2], idle_[2], kept_, stuck_;  // kept_: those with nothing alive
+  const bool ranked_;
+  Ranking ranking_;  // of live_[device]
   std::uint64_t idle_bytes_[2] = {}, mapped_bytes_[2] = {};
   std::uint64_t inactive_bytes_ = 0;
 };

@@ -4,8 +4,11 @@
 // are device addresses; streams are handles.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +24,7 @@ struct Statistics {
   Gauge active, inactive, host;
   Flow reserved, segments;  // device memory held, in bytes and in handles
   std::uint64_t migrated_in_bytes, migrated_out_bytes;
+  std::uint64_t faulted_bytes, refilled_bytes;
   std::uint64_t reuse_hits, out_of_memory_errors;
   std::uint64_t search_probes;  // free blocks looked at
   std::map<std::string, std::uint64_t> driver_calls;
@@ -47,7 +51,9 @@ class Resource {
   Resource(const Resource&) = delete;
   Resource& operator=(const Resource&) = delete;
 
-  std::uint64_t allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, bool host_ok, std::uint32_t tag);
+  // `extra`: of a lazy resource, a source and a priority.
+  std::uint64_t allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, bool host_ok, std::uint32_t tag,
+                         const Extra* extra = nullptr);
   void free(std::uint64_t address);  // ordered on the allocation's stream
   void free(std::uint64_t address, CUstream stream);
   void record_stream(std::uint64_t address, CUstream stream);
@@ -74,6 +80,18 @@ class Resource {
     unsigned mode;
   };
   std::uint64_t begin_use(const std::vector<Use>& uses, CUstream stream);
+  // See Store::expect.
+  void expect(std::vector<Expected> allocations);
+  Thrashing thrashing();
+  std::uint64_t generation(std::uint64_t address);
+  // Told, with no lock held, of each part of a live buffer that has moved; by the thread that moved it, once it is done. Not
+  // of births and frees. An empty function ends it.
+  struct Move {
+    std::uint64_t address, bytes;
+    Place place;
+  };
+  using Listener = std::function<void(const std::vector<Move>&)>;
+  void listen(Listener listener);
   void end_use(std::uint64_t token);
   std::uint64_t prefetch(std::uint64_t address, CUstream stream);
   std::uint64_t evict(std::uint64_t address);
@@ -122,6 +140,16 @@ class Resource {
   void free_on(std::uint64_t address, const CUstream* stream);
   Block* planned_block(Lock& lock, const Request& request);
   void update();
+  // Tells the listener at the end of its scope.
+  class Telling {
+   public:
+    explicit Telling(Resource& resource) : resource_(resource) {}
+    ~Telling() { resource_.tell(); }
+
+   private:
+    Resource& resource_;
+  };
+  void tell();
 
   Config config_;
   Locks locks_;
@@ -130,6 +158,8 @@ class Resource {
   std::uint64_t first_address_, end_address_;  // of the reservation
   std::map<std::string, std::uint32_t> tags_;
   TraceLog log_;
+  std::atomic<bool> listening_ = false;
+  std::shared_ptr<const Listener> listener_;
   struct Arena {
     Playback playback;
     std::uint64_t begin, end;

@@ -1,8 +1,9 @@
 // What backs what, and when that changes: the policy over blocks, pages and tiers.
 //
 // Eager blocks are backed whole from birth, on the device or on host pages at their address, and move only by an
-// explicit call. Lazy blocks are backed page by page while in use; idle ones give way, coldest first, to pinned
-// host pages (`swap`) and come back at the same address.
+// explicit call. Lazy blocks are backed page by page while in use; idle ones give way, as the eviction policy says, to
+// pinned host pages (`swap`) and come back at the same address. The host page stays, as far as the host has room, until
+// the device's is written: then it gives way without a copy. Blocks with a source are never copied out, but filled again.
 //
 // Every member is called with the resource's short lock held. Those that take the Lock may let go of it for the driver,
 // to wait for work or to copy; what they learned before is then looked at again. What changes which page backs what is
@@ -11,16 +12,21 @@
 // counters as they were.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "memx/address.h"
 #include "memx/driver.h"
+#include "memx/eviction.h"
 #include "memx/lock.h"
 #include "memx/mapping.h"
 #include "memx/order.h"
@@ -37,7 +43,46 @@ struct Config {
   bool lazy = false;
   bool oversubscribe = true;
   std::uint64_t page_bytes = 0;
+  EvictionPolicy eviction = EvictionPolicy::kCost;
   bool framework = false;  // the caller keeps its streams and announces its captures: see StreamTable
+};
+
+// Where a block's contents come from, whenever its pages are brought to the device.
+class Source {
+ public:
+  virtual ~Source() = default;
+  // Puts the block's bytes from `offset` on into `into`; called from any thread, with no lock held. May throw.
+  virtual void fill(void* into, std::uint64_t offset, std::uint64_t bytes) = 0;
+};
+
+// Uses of an allocation to come, by number of the use, ascending.
+struct Expected {
+  struct Use {
+    std::uint64_t number;
+    bool overwrites;  // all of it, without reading it
+  };
+  std::vector<Use> uses;
+  bool kept = false;  // its contents matter after the last
+};
+
+// What the store knows of a block beyond its place.
+struct Extra {
+  std::shared_ptr<Source> source;
+  std::int32_t priority = 0;  // pages of the lower give way first
+  std::shared_ptr<const Expected> expected;
+  std::size_t next = 0;  // of its uses
+  bool let_go = false;   // nobody was to read it, and its contents are gone
+};
+
+// Pages of live blocks changed place: now on the device, mapped on the host, or not reachable.
+struct Moved {
+  std::uint64_t begin, end;  // bytes of one block, from the start of the reservation
+  Place place;
+};
+
+struct Thrashing {
+  std::uint64_t uses = 0;  // lately, that these are counted over
+  std::uint64_t used_bytes = 0, moved_bytes = 0, working_set_bytes = 0;
 };
 
 struct Request {
@@ -47,6 +92,7 @@ struct Request {
   Slot slot = 0;
   std::uint32_t tag = 0;
   bool host_ok = true;
+  const Extra* extra = nullptr;
   Slot graph = StreamTable::kNone;  // in a capture into a private tag: see StreamTable::usable
 };
 
@@ -57,6 +103,10 @@ struct Operand {
   std::uint64_t begin, end;  // bytes from the start of the reservation
   unsigned mode;
 };
+
+inline constexpr const char* kLetGo =
+    "this buffer's contents were let go, because it was said (expect) that nothing would read them again: say it of what is true, "
+    "or write the buffer before it is read";
 
 inline Place place_for(Tier tier) { return tier == Tier::kDevice ? Place::kDevice : Place::kHost; }
 
@@ -69,8 +119,9 @@ class Store {
 
   // A live block, or an error that says why not.
   Block* allocate(Lock& lock, Request& request);
-  // Ends a block; its points are what its pages still wait for.
-  void release(Block* block);
+  // Ends a block; its points are what its pages still wait for. Its source, whose end may be anybody's code, is the
+  // caller's to end without the lock.
+  std::shared_ptr<Source> release(Block* block);
   // Device memory that stays for planned blocks, under a tag of its own; returns where it begins.
   std::uint64_t make_arena(Lock& lock, std::uint64_t bytes, std::uint32_t tag);
   void end_arena(std::uint64_t begin, std::uint64_t end, std::uint32_t tag);  // past the gate
@@ -85,6 +136,15 @@ class Store {
   std::uint64_t begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot);
   void end_use(Lock& lock, std::uint64_t token);
   void note_use(Block* block, Slot slot);  // until its free
+  // The next allocations and the next uses (begin_use) will be these, in this order. Nothing depends on it but what gives
+  // way, and whether contents that nobody is to read again are kept.
+  void expect(std::vector<Expected> allocations);
+  Thrashing thrashing();
+  // From now on, what moves is kept for take_moved.
+  void watch_moves(bool on) { watching_ = on; }
+  std::vector<Moved> take_moved() { return std::exchange(moved_, {}); }
+  // How often another page, or none, has come to be at one of the block's addresses.
+  std::uint64_t generation(Block* block);
 
   // Explicit moves; each returns the bytes of the block left where they were because others share the page.
   std::uint64_t prefetch(Lock& lock, Block* block, Slot slot);
@@ -116,6 +176,8 @@ class Store {
   std::uint64_t migrated_in_bytes = 0;
   std::uint64_t migrated_out_bytes = 0;
   std::uint64_t reuse_hits = 0;
+  std::uint64_t refilled_bytes = 0;
+  std::uint64_t faulted_bytes = 0;  // brought to the device because they were used, copied or not
   CUstream copy_stream() const { return stream_; }
   bool host_mappable = false;
 
@@ -135,7 +197,18 @@ class Store {
     std::uint64_t bytes;
     bool in;  // host to device
   };
+  // What it takes to have a page away.
+  enum class Fate { kNothing, kDead, kRefill, kClean, kDirty };
   enum class Room { kMade, kHostFull, kInUse };
+  // Parts of a page and where their contents come from.
+  struct Refill {
+    struct Part {
+      std::shared_ptr<Source> source;
+      std::uint64_t at, offset, bytes;  // in the page, in the block
+    };
+    std::uint64_t page;
+    std::vector<Part> parts;
+  };
   using Skip = std::vector<bool>;  // by page of the runs: contents are about to be overwritten
 
   // allocate.cpp
@@ -162,14 +235,38 @@ class Store {
   bool in_use_by_this_thread() const;
   void wait_for_change(Lock& lock, const char* what);
 
+  void note_moved(std::uint64_t first, std::uint64_t pages, Place place);
+
+  // outlook.cpp
+  void note_touch(const std::vector<std::uint64_t>& pages);
+  Fate fate(std::uint64_t page);
+  bool is_dead(Block* block);
+  std::uint64_t next_use(Block* block);  // kNever, or 0 if unknown
+  Outlook outlook(const Mapping* mapping);
+  std::int32_t priority(const Mapping* mapping);
+  // Eligible mappings of at least `bytes` in all, if there are that many; those whose work is not over go to `unfinished`.
+  std::vector<Mapping*> choose_victims(std::uint64_t bytes, std::vector<PointSet>& unfinished, bool& host_full);
+  template <class Visit>
+  void each_live(std::uint64_t begin, std::uint64_t end, Visit visit) {
+    for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)
+      if (block->live) visit(block);
+  }
+
+  // refill.cpp
+  bool refillable(std::uint64_t page);
+  Refill refill_of(std::uint64_t page);
+  void refill(Lock& lock, const std::vector<Refill>& pages);
+
   // swap.cpp
   void swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep);
   // New mappings come back held.
   void swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
   void copy(Lock& lock, const std::vector<Copy>& copies);
-  CUresult finish_copies();
+  CUresult finish_copies(CUstream stream);
   void drop_swap(std::uint64_t page);
   void collect_dropped();
+  // Gives up copies of what the device has too, of mappings not busy, until `bytes` are free to be had.
+  void shed_clean(std::uint64_t bytes);
   std::uint64_t live_in_page(std::uint64_t page);
 
   // arena.cpp
@@ -189,8 +286,22 @@ class Store {
 
   bool is_private(std::uint32_t tag) const { return tag < private_.size() && private_[tag]; }
 
-  CUstream stream_ = nullptr;  // memx's own, for copies
+  CUstream stream_ = nullptr, other_stream_ = nullptr;  // memx's own, for copies; the other takes turns with it in refills
+  std::unique_ptr<Eviction> eviction_;
+  std::unordered_map<const Block*, Extra> extras_;
+  std::vector<std::shared_ptr<const Expected>> expected_;  // of the next allocations, last first
+  std::uint64_t expected_from_ = 0;  // the use that is number 0 there
+  std::uint64_t now_ = 0;            // uses so far
+  std::uint64_t usual_interval_ = 0;  // between uses of pages that had given way meanwhile; 0: none had
+  std::uint64_t clean_bytes_ = 0;    // of pinned pages that copy what the device has too
+  struct Sample {
+    std::uint64_t used_bytes, moved_before;
+  };
+  static constexpr std::size_t kWindow = 256;
+  std::array<Sample, kWindow> samples_{};  // of the last uses, by their number
   std::vector<bool> private_;  // by tag
+  bool watching_ = false;
+  std::vector<Moved> moved_;
   std::vector<std::uint64_t> dropped_;  // pinned pages that hold nobody's contents any more
   std::condition_variable_any changed_;
   std::unordered_map<std::uint64_t, Use> uses_;

@@ -27,8 +27,17 @@ void MappingList::remove(Mapping* mapping) {
   mapping->prev = mapping->next = nullptr;
 }
 
-PageTable::PageTable(Device& device, AddressSpace& space, Physical& physical)
-    : device_(device), space_(space), physical_(physical), page_shift_(static_cast<unsigned>(std::countr_zero(space.page_bytes()))), pages_(space.pages()) {
+void Ranking::move(Mapping* mapping, std::uint64_t rank, std::int32_t priority) {
+  if (mapping->rank == rank && mapping->priority == priority) return;
+  auto node = by_priority_[mapping->priority].extract(mapping);
+  mapping->rank = rank;
+  mapping->priority = priority;
+  by_priority_[priority].insert(std::move(node));
+}
+
+PageTable::PageTable(Device& device, AddressSpace& space, Physical& physical, bool ranked)
+    : device_(device), space_(space), physical_(physical), page_shift_(static_cast<unsigned>(std::countr_zero(space.page_bytes()))), pages_(space.pages()),
+      ranked_(ranked) {
   set_access();
 }
 
@@ -126,7 +135,7 @@ PageTable::Failure PageTable::map(Lock& lock, std::uint64_t first, std::vector<H
       mapping->stuck = true;
       mapping->handle.fresh = false;
       stuck_.push_back(mapping);
-      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) pages_[page].mapping = mapping;
+      appear(mapping);
     }
     handles.swap(unused);
     return failure;
@@ -134,12 +143,19 @@ PageTable::Failure PageTable::map(Lock& lock, std::uint64_t first, std::vector<H
   for (auto& owned : made) {
     Mapping* mapping = owned.release();
     mapping->handle.fresh = false;
-    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) pages_[page].mapping = mapping;
+    appear(mapping);
     mapped_bytes_[static_cast<int>(mapping->handle.tier)] += bytes(mapping);
     enlist(mapping);
   }
   handles.clear();
   return failure;
+}
+
+void PageTable::appear(Mapping* mapping) {
+  for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) {
+    pages_[page].mapping = mapping;
+    ++pages_[page].generation;
+  }
 }
 
 PageTable::Failure PageTable::unmap(Lock& lock, Mapping* mapping) {
@@ -181,7 +197,10 @@ Handle PageTable::forget(Mapping* mapping) {
     delist(mapping);
     mapped_bytes_[static_cast<int>(mapping->handle.tier)] -= bytes(mapping);
   }
-  for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) pages_[page].mapping = nullptr;
+  for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) {
+    pages_[page].mapping = nullptr;
+    ++pages_[page].generation;
+  }
   const Handle handle = mapping->handle;
   delete mapping;
   return handle;
@@ -218,6 +237,7 @@ void PageTable::enlist(Mapping* mapping) {
     idle_bytes_[tier] += bytes(mapping);
   } else {
     live_[tier].push_back(mapping);
+    if (ranked_ && mapping->handle.tier == Tier::kDevice) ranking_.add(mapping);
     if (mapping->handle.tier == Tier::kDevice) inactive_bytes_ += bytes(mapping) - mapping->live_bytes;
   }
 }
@@ -231,6 +251,7 @@ void PageTable::delist(Mapping* mapping) {
     idle_bytes_[tier] -= bytes(mapping);
   } else {
     live_[tier].remove(mapping);
+    if (ranked_ && mapping->handle.tier == Tier::kDevice) ranking_.remove(mapping);
     if (mapping->handle.tier == Tier::kDevice) inactive_bytes_ -= bytes(mapping) - mapping->live_bytes;
   }
 }
@@ -256,11 +277,12 @@ void PageTable::set_live(Mapping* mapping, std::uint64_t live) {
   peak_inactive_bytes = std::max(peak_inactive_bytes, inactive_bytes_);
 }
 
-void PageTable::touch(Mapping* mapping) {
+void PageTable::touch(Mapping* mapping, std::uint64_t rank, std::int32_t priority) {
   if (mapping->live_bytes == 0 || mapping->stuck) return;
   MappingList& list = live_[static_cast<int>(mapping->handle.tier)];
   list.remove(mapping);
   list.push_back(mapping);
+  if (ranked_ && mapping->handle.tier == Tier::kDevice) ranking_.move(mapping, rank, priority);
 }
 
 template <class Change>

@@ -114,7 +114,10 @@ Block* Resource::live_block(std::uint64_t address, const char* doing) {
   throw Error(ErrorKind::kInvalidState, text);
 }
 
-std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, bool host_ok, std::uint32_t tag) {
+std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, bool host_ok, std::uint32_t tag,
+                                 const Extra* extra) {
+  if (extra && !config_.lazy)
+    throw Error(ErrorKind::kInvalidValue, "a source and a priority are for pages that come and go: this resource is not lazy");
   if (bytes == 0) {
     enter();
     return 0;
@@ -132,6 +135,7 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   request.slot = store_->order.slot_of(lock, stream);
   request.host_ok = host_ok;
   request.tag = tag;
+  request.extra = extra;
   Block* block;
   try {
     block = arena_ ? planned_block(lock, request) : nullptr;
@@ -196,6 +200,7 @@ void Resource::free(std::uint64_t address, CUstream stream) { free_on(address, &
 
 void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   if (address == 0 || forked()) return;
+  std::shared_ptr<Source> source;  // ends after the lock
   Lock lock(locks_);
   if (!store_ || locks_.closing) return;  // gone already
   Block* block = live_block(address, "free");
@@ -221,7 +226,7 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   demands_.remove(block->requested, block->bytes);
   log_.add(TraceEvent::kFree, address, block->requested,
            reinterpret_cast<std::uint64_t>(stream ? *stream : order.handle(block->slot)), block->asked_tag);
-  store_->release(block);
+  source = store_->release(block);
   update();
 }
 
@@ -263,6 +268,7 @@ void Resource::retire_tag(std::uint32_t tag) {
 }
 
 std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream) {
+  const Telling telling(*this);
   Lock lock = enter();
   const Slot slot = store_->order.slot_of(lock, stream);
   std::vector<Operand> operands;
@@ -284,7 +290,45 @@ void Resource::end_use(std::uint64_t token) {
   if (store_ && !locks_.closing) store_->end_use(lock, token);
 }
 
+void Resource::expect(std::vector<Expected> allocations) {
+  Lock lock = enter();
+  if (!config_.lazy) throw Error(ErrorKind::kInvalidState, "expectations are for pages that come and go: this resource is not lazy");
+  store_->expect(std::move(allocations));
+}
+
+Thrashing Resource::thrashing() {
+  Lock lock = enter();
+  return store_->thrashing();
+}
+
+std::uint64_t Resource::generation(std::uint64_t address) {
+  Lock lock = enter();
+  return address ? store_->generation(live_block(address, "ask after")) : 0;
+}
+
+void Resource::listen(Listener listener) {
+  std::shared_ptr<const Listener> now = listener ? std::make_shared<const Listener>(std::move(listener)) : nullptr;
+  Lock lock = enter();
+  store_->watch_moves(now != nullptr);
+  listening_ = now != nullptr;
+  listener_.swap(now);  // the one before ends after the lock
+}
+
+void Resource::tell() {
+  if (!listening_ || forked()) return;
+  std::shared_ptr<const Listener> listener;
+  std::vector<Move> moves;
+  {
+    Lock lock(locks_);
+    if (!store_ || locks_.closing || !listener_) return;
+    for (const Moved& moved : store_->take_moved()) moves.push_back({first_address_ + moved.begin, moved.end - moved.begin, moved.place});
+    listener = listener_;
+  }
+  if (!moves.empty()) (*listener)(moves);
+}
+
 std::uint64_t Resource::prefetch(std::uint64_t address, CUstream stream) {
+  const Telling telling(*this);
   Lock lock = enter_gate();
   if (address == 0) return 0;
   const Slot slot = store_->order.slot_of(lock, stream);
@@ -292,6 +336,7 @@ std::uint64_t Resource::prefetch(std::uint64_t address, CUstream stream) {
 }
 
 std::uint64_t Resource::evict(std::uint64_t address) {
+  const Telling telling(*this);
   Lock lock = enter_gate();
   return address ? store_->evict(lock, live_block(address, "evict")) : 0;
 }
@@ -307,6 +352,7 @@ void Resource::unpin(std::uint64_t address) {
 }
 
 void Resource::rebalance() {
+  const Telling telling(*this);
   Lock lock = enter_gate();
   store_->rebalance(lock);
 }
@@ -324,11 +370,13 @@ std::string Resource::tag_name(std::uint32_t tag) {
 }
 
 void Resource::pause(std::uint32_t tag, bool keep) {
+  const Telling telling(*this);
   Lock lock = enter_gate();
   store_->pause(lock, tag, keep);
 }
 
 void Resource::resume(std::uint32_t tag) {
+  const Telling telling(*this);
   Lock lock = enter_gate();
   store_->resume(lock, tag);
 }
@@ -431,6 +479,8 @@ Statistics Resource::statistics() {
   out.host = {physical.host_bytes(), physical.peak_host_bytes};
   out.migrated_in_bytes = store_->migrated_in_bytes;
   out.migrated_out_bytes = store_->migrated_out_bytes;
+  out.faulted_bytes = store_->faulted_bytes;
+  out.refilled_bytes = store_->refilled_bytes;
   out.reuse_hits = store_->reuse_hits;
   out.search_probes = store_->pool.probes;
   return out;

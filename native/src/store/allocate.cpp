@@ -77,7 +77,7 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
 KeyId Store::key_for(const Request& request, Place place) const {
   const bool small = request.bytes <= config.page_bytes / kSmallShare &&
                      table.mapped_bytes(Tier::kDevice) >= kPagesToPart * config.page_bytes;
-  return key_of(request.tag, place, small);
+  return key_of(request.tag, place, small, request.extra && request.extra->source);
 }
 
 // A block, held, that work on the stream follows or can be made to follow without anybody waiting for it here.
@@ -251,28 +251,45 @@ Block* Store::allocate_lazy(Lock& lock, const Request& request) {
   }
   block = pool.take(block, request.bytes, request.align, request.slot, request.requested);
   block->asked_tag = request.tag;
+  if (request.extra || !expected_.empty()) {
+    Extra& extra = extras_[block];
+    if (request.extra) extra = *request.extra;
+    if (!expected_.empty()) {
+      extra.expected = std::move(expected_.back());
+      expected_.pop_back();
+    }
+    block->known = true;
+  }
   table.add_live(block->begin, block->end());
   return block;
 }
 
-void Store::release(Block* block) {
+std::shared_ptr<Source> Store::release(Block* block) {
   const std::uint64_t page_bytes = config.page_bytes;
   const std::uint64_t begin = block->begin, end = block->end();
+  std::shared_ptr<Source> source;
+  if (block->known) {
+    source = std::move(extras_.at(block).source);
+    extras_.erase(block);
+    block->known = false;
+  }
   while (block->pins) unpin(block);
   table.remove_live(begin, end);
   if (!config.lazy && !block->moved) {
     pool.release(block);
-    return;
+    return source;
   }
   std::vector<Pool::Piece> pieces;
-  std::vector<std::uint64_t> swapped;
+  std::vector<std::uint64_t> left;
   for (std::uint64_t page = begin / page_bytes; page * page_bytes < end;) {
     Mapping* mapping = table.mapping_at(page);
     if (mapping && config.lazy) mapping->uses.merge(block->points);
-    // Whoever has a page in transit says at the end where its free blocks are, and drops its host copy.
-    if (!mapping && !table.page(page).transit && table.page(page).swap) swapped.push_back(page);
     Place place = mapping ? place_for(mapping->handle.tier) : Place::kUnbacked;
-    page = mapping ? mapping->end() : page + 1;
+    const std::uint64_t after = mapping ? mapping->end() : page + 1;
+    for (; page < after && page * page_bytes < end; ++page)
+      // Whoever has a page in transit says at the end where its free blocks are, and drops its host copy.
+      if (!table.page(page).transit && (config.lazy || table.page(page).swap)) left.push_back(page);
+    page = after;
     const std::uint64_t stop = std::min(end, page * page_bytes);
     if (!pieces.empty() && pieces.back().place == place)
       pieces.back().end = stop;
@@ -283,14 +300,19 @@ void Store::release(Block* block) {
     pool.release(block);
   else
     pool.release_pieces(block, pieces);
-  for (std::uint64_t page : swapped)
-    if (pool.live_bytes_in(page * page_bytes, (page + 1) * page_bytes) == 0) drop_swap(page);
-  if (config.lazy) return;
+  for (std::uint64_t page : left)
+    if (pool.live_bytes_in(page * page_bytes, (page + 1) * page_bytes) == 0) {
+      drop_swap(page);
+      table.page(page).last_use = 0;
+      table.page(page).interval = 0;
+    }
+  if (config.lazy) return source;
   std::uint64_t last = begin;
   for (const Pool::Piece& piece : pieces) {
     if (piece.place == Place::kUnbacked) give_up_addresses(last / page_bytes, (piece.end + page_bytes - 1) / page_bytes);
     last = piece.end;
   }
+  return source;
 }
 
 void Store::make_private(std::uint32_t tag) {

@@ -1,6 +1,7 @@
 // Explicit moves, pauses and trims.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <optional>
 
 #include "memx/store.h"
@@ -105,7 +106,7 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
     ContextScope current(device);
     failure = {MEMX_CALL(device, cuMemcpyAsync, table.address(*scratch), table.address(first), std::size_t(bytes), stream_),
                Call::cuMemcpyAsync};
-    CUresult over = finish_copies();
+    CUresult over = finish_copies(stream_);
     if (!failure) failure = {over, Call::cuStreamSynchronize};
   }
   lock.lock();
@@ -156,6 +157,7 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
   physical.put(old);
   pool.change_place(first * page_bytes, (first + pages) * page_bytes, to == Tier::kDevice ? Place::kDevice : Place::kHost);
   (to == Tier::kDevice ? migrated_in_bytes : migrated_out_bytes) += bytes;
+  note_moved(first, pages, to == Tier::kDevice ? Place::kDevice : Place::kHost);
   return {};
 }
 
@@ -367,6 +369,8 @@ std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {
     const std::uint64_t left = physical.cached_bytes(tier);
     released += lock.drive([&] { return physical.trim(tier, left > excess ? left - excess : 0); });
   }
+  if (const std::uint64_t cached = physical.cached_bytes(Tier::kPinned); clean_bytes_ && cached + clean_bytes_ > keep_bytes)
+    shed_clean(physical.room_bytes(Tier::kPinned) + cached + clean_bytes_ - keep_bytes);
   return released + lock.drive([&] { return physical.trim(Tier::kPinned, keep_bytes); });
 }
 
@@ -378,9 +382,13 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
   block = pool.starting_at(id);
   if (!block || !block->live) throw Error(ErrorKind::kInvalidState, "the buffer was freed while it was being read");
   if (block->lost) throw Error(ErrorKind::kInvalidState, "this buffer's contents were lost when a move failed and could not be undone");
+  if (block->known && extras_.at(block).let_go) throw Error(ErrorKind::kInvalidState, kLetGo);
+  const std::shared_ptr<Source> source = block->known ? extras_.at(block).source : nullptr;
+  const std::uint64_t requested = block->requested;
   auto* out = static_cast<std::byte*>(into);
   std::vector<Mapping*> held;
   std::vector<Copy> copies;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> from_source;
   try {
     for (;;) {
       std::vector<std::uint64_t> pages;
@@ -399,10 +407,24 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
         lock.drive([&] { std::memcpy(out + (at - begin), reinterpret_cast<const std::byte*>(swap) + offset, stop - at); });
       } else {
         std::memset(out + (at - begin), 0, stop - at);
+        if (source && at < id + requested) from_source.push_back({at, std::min(stop, id + requested)});
       }
       at = stop;
     }
     copy(lock, copies);
+    if (!from_source.empty()) {
+      ++moving_;
+      lock.unlock();
+      std::exception_ptr thrown;
+      try {
+        for (const auto& [from, to] : from_source) source->fill(out + (from - begin), from - id, to - from);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+      --moving_;
+      if (thrown) std::rethrow_exception(thrown);
+    }
   } catch (...) {
     let_go(held);
     throw;

@@ -89,6 +89,14 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
     Block* block = operand.block;
     if (block->lost)
       throw Error(ErrorKind::kInvalidState, "this buffer's contents were lost when a move failed and could not be undone");
+    if (block->known) {
+      const Extra& extra = extras_.at(block);
+      if (extra.source && operand.mode & kWrite)
+        throw Error(ErrorKind::kInvalidState,
+                    "this buffer is filled from its source whenever it comes to the device, so what work writes to it would be "
+                    "lost: use it under `reads`, or allocate it without refill");
+      if (extra.let_go && operand.mode & kRead) throw Error(ErrorKind::kInvalidState, kLetGo);
+    }
     for (std::uint64_t page = operand.begin / page_bytes; page * page_bytes < operand.end; ++page)
       touched.emplace_back(page, operand.mode == kWrite && operand.begin <= page * page_bytes &&
                                      operand.end >= (page + 1) * page_bytes);
@@ -101,6 +109,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
     pages.push_back(page);
     overwritten.push_back(whole);
   }
+  note_touch(pages);
   std::vector<Mapping*> held;
   try {
     for (;;) {
@@ -174,6 +183,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       for (std::size_t i = 0; i < pages.size(); ++i)
         if (!table.mapping_at(pages[i])) skip.push_back(overwritten[i]);
       swap_in(lock, runs, skip, Tier::kDevice, held);
+      faulted_bytes += missing;
       break;
     }
   } catch (...) {
@@ -182,6 +192,10 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
   }
   for (const Operand& operand : operands) {
     note_use(operand.block, slot);
+    if (!(operand.mode & kWrite)) continue;
+    for (std::uint64_t page = operand.begin / page_bytes; page * page_bytes < operand.end; ++page) drop_swap(page);
+    if (operand.block->known && operand.begin == operand.block->begin && operand.end - operand.begin >= operand.block->requested)
+      extras_.at(operand.block).let_go = false;
   }
   const std::uint64_t token = next_use_++;
   uses_[token] = {std::move(held), slot, std::this_thread::get_id()};
@@ -206,11 +220,15 @@ void Store::end_use(Lock& lock, std::uint64_t token) {
       mapping->uses.add(point);
     }
   }
-  for (Mapping* mapping : use.mappings) table.touch(mapping);
+  for (Mapping* mapping : use.mappings) {
+    mapping->referenced = true;
+    const std::uint64_t rank = config.lazy ? eviction_->rank(outlook(mapping), now_, mapping->rank) : 0;
+    table.touch(mapping, rank, config.lazy ? priority(mapping) : 0);
+  }
   let_go(use.mappings);
 }
 
-// Frees `bytes` on the device: wholly free pages first, then idle ones, coldest first. Waits for work if only
+// Frees `bytes` on the device: wholly free pages first, then idle ones as the policy says. Waits for work if only
 // that can give.
 Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
   const std::uint64_t page_bytes = config.page_bytes;
@@ -218,36 +236,23 @@ Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
     if (order.poll(lock, true)) pool.tidy();
     std::uint64_t freed = reclaim_idle(lock, Tier::kDevice, bytes);
     if (freed >= bytes) return Room::kMade;
-    std::vector<Mapping*> victims;
     std::vector<PointSet> unfinished;
     bool host_full = false;
-    std::uint64_t host_room = physical.room_bytes(Tier::kPinned);
-    auto consider = [&](Mapping* mapping) {
-      if (mapping->pins || mapping->busy) return;
-      if (pinned(mapping)) return;
-      std::uint64_t copied = 0;
-      if (mapping->live_bytes)
-        for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) copied += live_in_page(page) ? page_bytes : 0;
-      if (copied > host_room) {
-        host_full = true;
-        return;
-      }
-      PointSet points = mapping->uses;
-      if (!mapping->live_bytes && !pool.free_points(mapping->first * page_bytes, mapping->end() * page_bytes, points)) return;
-      order.prune_complete(points);
-      if (!points.empty()) return unfinished.push_back(std::move(points));
-      if (!mapping->live_bytes) return;  // reclaim_idle had it
-      host_room -= copied;
-      freed += mapping->pages() * page_bytes;
-      victims.push_back(mapping);
-    };
-    for (Mapping* mapping = table.live(Tier::kDevice).front(); mapping && freed < bytes; mapping = mapping->next) consider(mapping);
-    for (Mapping* mapping = table.idle(Tier::kDevice).front(); mapping && freed < bytes; mapping = mapping->next) consider(mapping);
+    const std::vector<Mapping*> victims = choose_victims(bytes - freed, unfinished, host_full);
+    for (const Mapping* mapping : victims) freed += mapping->pages() * page_bytes;
     if (!victims.empty()) {
       swap_out(lock, victims, true);
       if (freed >= bytes) return Room::kMade;
       bytes -= freed;
       continue;
+    }
+    for (Mapping* mapping = table.idle(Tier::kDevice).front(); mapping; mapping = mapping->next) {
+      PointSet points = mapping->uses;
+      if (mapping->pins || mapping->busy ||
+          !pool.free_points(mapping->first * page_bytes, mapping->end() * page_bytes, points))
+        continue;
+      order.prune_complete(points);
+      if (!points.empty()) unfinished.push_back(std::move(points));
     }
     const Point* awaited = nullptr;
     for (const PointSet& points : unfinished)

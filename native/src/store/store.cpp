@@ -25,8 +25,9 @@ Store::Store(Device& device, const Config& config, Locks& locks)
       space(device, config.page_bytes, reservation_pages(device, config),
             (config.device_limit + config.page_bytes - 1) / config.page_bytes),
       physical(device, config.page_bytes, config.device_limit, config.oversubscribe ? config.host_limit : 0),
-      table(device, space, physical),
-      pool(order, space.base(), space.pages() * config.page_bytes) {
+      table(device, space, physical, config.lazy),
+      pool(order, space.base(), space.pages() * config.page_bytes),
+      eviction_(make_eviction(config.eviction)) {
   ContextScope current(device);
   CUresult result = MEMX_CALL(device, cuStreamCreate, &stream_, unsigned(CU_STREAM_NON_BLOCKING));
   if (result != CUDA_SUCCESS) device.raise(result, Call::cuStreamCreate, "creating the copy stream");
@@ -39,12 +40,12 @@ Store::~Store() {
   MEMX_CALL(device, cuCtxSynchronize);
   pool.for_each([&](Block& block) {
     for (std::uint64_t page = block.begin / config.page_bytes; page <= (block.end() - 1) / config.page_bytes; ++page) {
-      if (Mapping* mapping = table.mapping_at(page)) page = mapping->end() - 1;
-      else drop_swap(page);
+      drop_swap(page);
     }
   });
   collect_dropped();
-  if (stream_) MEMX_CALL(device, cuStreamDestroy, stream_);
+  for (CUstream stream : {stream_, other_stream_})
+    if (stream) MEMX_CALL(device, cuStreamDestroy, stream);
 }
 
 // Whether the driver maps host pages where the device can reach them is found out by doing it once: the
@@ -143,6 +144,14 @@ void Store::drain(Lock& lock) {
     throw Error(ErrorKind::kInvalidState, "pages do not move while a stream is being captured; end the capture first");
   wait(lock, order.mark(StreamTable::kContext));
   if (order.poll(lock, true)) pool.tidy();
+}
+
+void Store::note_moved(std::uint64_t first, std::uint64_t pages, Place place) {
+  if (!watching_) return;
+  const std::uint64_t begin = first * config.page_bytes, end = begin + pages * config.page_bytes;
+  each_live(begin, end, [&](Block* block) {
+    moved_.push_back({std::max(begin, block->begin), std::min(end, block->begin + block->requested), place});
+  });
 }
 
 std::string Store::out_of_memory(const Request& request, CUresult result) {

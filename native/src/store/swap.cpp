@@ -12,6 +12,7 @@ std::uint64_t Store::live_in_page(std::uint64_t page) {
 void Store::drop_swap(std::uint64_t page) {
   Page& entry = table.page(page);
   if (!entry.swap) return;
+  if (entry.mapping && !entry.mapping->stuck) clean_bytes_ -= config.page_bytes;
   dropped_.push_back(entry.swap);
   entry.swap = 0;
 }
@@ -27,15 +28,24 @@ void Store::collect_dropped() {
   dropped_.clear();
 }
 
+void Store::shed_clean(std::uint64_t bytes) {
+  for (Mapping* mapping = table.live(Tier::kDevice).back(); mapping && clean_bytes_; mapping = mapping->prev) {
+    if (physical.room_bytes(Tier::kPinned) >= bytes) return;
+    if (mapping->busy) continue;
+    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) drop_swap(page);
+    collect_dropped();
+  }
+}
+
 // Pages under a copy cannot be given back, so a wait that fails is tried again.
-CUresult Store::finish_copies() {
+CUresult Store::finish_copies(CUstream stream) {
   CUresult result = CUDA_SUCCESS;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    result = MEMX_CALL(device, cuStreamSynchronize, stream_);
+    result = MEMX_CALL(device, cuStreamSynchronize, stream);
     if (result == CUDA_SUCCESS || device.sticky()) return result;
   }
   for (CUresult state = CUDA_ERROR_NOT_READY; state == CUDA_ERROR_NOT_READY;) {
-    state = MEMX_CALL(device, cuStreamQuery, stream_);
+    state = MEMX_CALL(device, cuStreamQuery, stream);
     if (state == CUDA_SUCCESS) return state;
     std::this_thread::yield();
   }
@@ -57,7 +67,7 @@ void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
                     : MEMX_CALL(device, cuMemcpyDtoHAsync, host, c.device, std::size_t(c.bytes), stream_);
       if (result != CUDA_SUCCESS) break;
     }
-    CUresult over = finish_copies();
+    CUresult over = finish_copies(stream_);
     if (result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
       result = over;
       call = Call::cuStreamSynchronize;
@@ -71,12 +81,16 @@ void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
 void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep) {
   collect_dropped();
   const std::uint64_t cached_before = physical.cached_bytes(Tier::kPinned);
-  std::vector<std::uint64_t> pages;
+  std::vector<std::uint64_t> pages, dead;
   if (keep)
     for (const Mapping* mapping : victims)
-      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
-        if (live_in_page(page)) pages.push_back(page);
+      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) {
+        const Fate what = fate(page);
+        if (what == Fate::kDirty) pages.push_back(page);
+        if (what == Fate::kDead) dead.push_back(page);
+      }
   for (Mapping* mapping : victims) mapping->busy = true;
+  shed_clean(pages.size() * config.page_bytes);
   std::vector<Handle> slabs;
   auto undo = [&] {
     lock.drive([&] {
@@ -114,6 +128,8 @@ void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep
     const std::uint64_t first = mapping->first, end = mapping->end();
     PageTable::Failure failed = failure ? failure : table.unmap(lock, mapping);
     if (failed) mapping->busy = false;
+    for (std::uint64_t page = first; page < end && !failed; ++page)
+      if (table.page(page).swap) clean_bytes_ -= config.page_bytes;
     if (!failed && !config.lazy) pool.change_place(first * config.page_bytes, end * config.page_bytes, Place::kUnbacked);
     for (; next < pages.size() && pages[next] >= first && pages[next] < end; ++next) {
       // Freed while it was copied: nobody's contents.
@@ -124,9 +140,15 @@ void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep
       table.page(pages[next]).swap = slabs[next].value;
       migrated_out_bytes += config.page_bytes;
     }
+    if (!failed) note_moved(first, end - first, Place::kUnbacked);
     if (!failed && !config.lazy) give_up_addresses(first, end);
     if (failed) failure = failed;
   }
+  for (std::uint64_t page : dead)
+    if (!table.mapping_at(page))
+      each_live(page * config.page_bytes, (page + 1) * config.page_bytes, [&](Block* block) {
+        if (block->known) extras_.at(block).let_go = true;
+      });
   slabs.swap(unused);
   undo();
   if (failure) device.raise(failure.result, failure.call, "unmapping pages that were copied to the host");
@@ -155,8 +177,12 @@ void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, 
   auto settle = [&](bool arrived) {
     for (const Run& run : runs) {
       set_transit(run.first, run.pages, false);
-      for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
-        if (arrived || !live_in_page(page)) drop_swap(page);
+      for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) {
+        if (!table.page(page).swap) continue;
+        if (arrived) clean_bytes_ += config.page_bytes;
+        // An eager page may be written at any time, without a word to us.
+        if ((arrived && !config.lazy) || !live_in_page(page)) drop_swap(page);
+      }
     }
     changed_.notify_all();
   };
@@ -181,20 +207,27 @@ void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, 
     device.raise(failure.result, failure.call, "backing pages of buffers in use");
   }
   std::vector<Copy> copies;
+  std::vector<Refill> refills;
   std::size_t index = 0;
   for (const Run& run : runs)
-    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index)
+    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index) {
       if (table.page(page).swap && !(index < skip.size() && skip[index]))
         copies.push_back({table.address(page), table.page(page).swap, page_bytes, true});
+      else if (refillable(page))
+        refills.push_back(refill_of(page));
+    }
   try {
     copy(lock, copies);
+    refill(lock, refills);
   } catch (...) {
     undo();
     throw;
   }
   migrated_in_bytes += copies.size() * page_bytes;
+  refilled_bytes += refills.size() * page_bytes;
   for (Mapping* mapping : made) mapping->busy = false;
   settle(true);
+  for (const Run& run : runs) note_moved(run.first, run.pages, tier == Tier::kDevice ? Place::kDevice : Place::kHost);
   out.insert(out.end(), made.begin(), made.end());
 }
 

@@ -1,0 +1,188 @@
+// What is known of the uses of pages, gone by and to come, and what gives way by that.
+#include <algorithm>
+#include <queue>
+#include <tuple>
+
+#include "memx/store.h"
+
+namespace memx {
+
+void Store::note_touch(const std::vector<std::uint64_t>& pages) {
+  const std::uint64_t moved = migrated_in_bytes + migrated_out_bytes + refilled_bytes;
+  samples_[now_ % kWindow] = {pages.size() * config.page_bytes, moved};
+  ++now_;
+  for (std::uint64_t page : pages) {
+    Page& entry = table.page(page);
+    if (entry.last_use) {
+      entry.interval = static_cast<std::uint32_t>(std::min<std::uint64_t>(now_ - entry.last_use, ~0u));
+      if (!entry.mapping) usual_interval_ = usual_interval_ ? (7 * usual_interval_ + entry.interval + 7) / 8 : entry.interval;
+    }
+    entry.last_use = now_;
+  }
+}
+
+void Store::expect(std::vector<Expected> allocations) {
+  expected_.clear();
+  expected_from_ = now_;
+  for (auto it = allocations.rbegin(); it != allocations.rend(); ++it)
+    expected_.push_back(std::make_shared<const Expected>(std::move(*it)));
+}
+
+// The use to come next, in the store's time.
+std::uint64_t Store::next_use(Block* block) {
+  if (!block->known) return 0;
+  Extra& extra = extras_.at(block);
+  if (!extra.expected) return 0;
+  const std::vector<Expected::Use>& uses = extra.expected->uses;
+  while (extra.next < uses.size() && expected_from_ + uses[extra.next].number < now_) ++extra.next;
+  return extra.next < uses.size() ? expected_from_ + uses[extra.next].number + 1 : kNever;
+}
+
+bool Store::is_dead(Block* block) {
+  const std::uint64_t next = next_use(block);
+  if (!next) return false;
+  const Extra& extra = extras_.at(block);
+  return next == kNever ? !extra.expected->kept : extra.expected->uses[extra.next].overwrites;
+}
+
+Store::Fate Store::fate(std::uint64_t page) {
+  if (!live_in_page(page)) return Fate::kNothing;
+  if (refillable(page)) return Fate::kRefill;
+  if (table.page(page).swap) return Fate::kClean;
+  if (extras_.empty()) return Fate::kDirty;
+  bool dead = true;
+  each_live(page * config.page_bytes, (page + 1) * config.page_bytes, [&](Block* block) { dead = dead && is_dead(block); });
+  return dead ? Fate::kDead : Fate::kDirty;
+}
+
+Outlook Store::outlook(const Mapping* mapping) {
+  Outlook out;
+  out.next = kNever;
+  bool known = false;
+  double transfers = 0;
+  auto expect_at = [&](std::uint64_t use) {
+    known = true;
+    out.next = std::min(out.next, use);
+  };
+  for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) {
+    const Fate what = fate(page);
+    if (what == Fate::kNothing) continue;
+    const Page& entry = table.page(page);
+    out.last = std::max(out.last, entry.last_use);
+    transfers += what == Fate::kDead ? 0 : what == Fate::kDirty ? 2 : 1;
+    const std::uint64_t interval = usual_interval_ && entry.interval ? entry.interval : usual_interval_;
+    each_live(page * config.page_bytes, (page + 1) * config.page_bytes, [&](Block* block) {
+      if (const std::uint64_t next = next_use(block))
+        expect_at(next);
+      else if (interval && entry.last_use)
+        expect_at(entry.last_use + interval);
+    });
+  }
+  if (!known) out.next = 0;
+  out.transfers = transfers / static_cast<double>(mapping->pages());
+  return out;
+}
+
+std::int32_t Store::priority(const Mapping* mapping) {
+  if (extras_.empty()) return 0;
+  std::optional<std::int32_t> highest;
+  each_live(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, [&](Block* block) {
+    const std::int32_t own = block->known ? extras_.at(block).priority : 0;
+    highest = std::max(highest.value_or(own), own);
+  });
+  return highest.value_or(0);
+}
+
+std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::vector<PointSet>& unfinished, bool& host_full) {
+  const std::size_t ahead = eviction_->spares_referenced() ? 1 : 64;  // a clock's hand looks at one after the other
+  const std::uint64_t page_bytes = config.page_bytes;
+  std::uint64_t host_room = physical.room_bytes(Tier::kPinned) + clean_bytes_, freed = 0;
+  std::vector<Mapping*> victims, spared;
+  auto eligible = [&](Mapping* mapping) {
+    if (mapping->pins || mapping->busy || pinned(mapping)) return false;
+    PointSet points = mapping->uses;
+    order.prune_complete(points);
+    if (points.empty()) return true;
+    unfinished.push_back(std::move(points));
+    return false;
+  };
+  // Pinned bytes that there must be for the copies that it needs or has.
+  auto host_bytes = [&](const Mapping* mapping) {
+    std::uint64_t pages = 0;
+    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) {
+      const Fate what = fate(page);
+      pages += what == Fate::kDirty || what == Fate::kClean;
+    }
+    return pages * page_bytes;
+  };
+  for (const auto& [priority, ranked] : table.ranking().by_priority()) {
+    using Scored = std::tuple<double, std::uint64_t, Mapping*>;
+    std::priority_queue<Scored> best;
+    auto low = ranked.begin(), high = ranked.end();
+    auto look = [&](Mapping* mapping) {
+      if (!eligible(mapping)) return;
+      if (eviction_->spares_referenced() && mapping->referenced) return spared.push_back(mapping);
+      best.emplace(eviction_->score(outlook(mapping), mapping->rank, now_), ~mapping->first, mapping);
+    };
+    while (freed < bytes) {
+      while (best.size() < ahead && low != high) {
+        look(*low++);
+        if (low != high && !eviction_->spares_referenced()) look(*--high);
+      }
+      if (best.empty()) break;
+      Mapping* mapping = std::get<Mapping*>(best.top());
+      best.pop();
+      const std::uint64_t needed = host_bytes(mapping);
+      if (needed > host_room) {
+        host_full = true;
+        continue;
+      }
+      host_room -= needed;
+      freed += mapping->pages() * page_bytes;
+      victims.push_back(mapping);
+    }
+  }
+  for (Mapping* mapping : spared) {
+    mapping->referenced = false;
+    table.touch(mapping, now_, mapping->priority);
+    if (freed >= bytes) continue;
+    const std::uint64_t needed = host_bytes(mapping);
+    if (needed > host_room) {
+      host_full = true;
+      continue;
+    }
+    host_room -= needed;
+    freed += mapping->pages() * page_bytes;
+    victims.push_back(mapping);
+  }
+  return victims;
+}
+
+Thrashing Store::thrashing() {
+  Thrashing out;
+  out.uses = std::min<std::uint64_t>(now_, kWindow);
+  if (!out.uses) return out;
+  for (std::uint64_t i = 0; i < out.uses; ++i) out.used_bytes += samples_[i].used_bytes;
+  const std::uint64_t oldest = now_ > kWindow ? samples_[now_ % kWindow].moved_before : samples_[0].moved_before;
+  out.moved_bytes = migrated_in_bytes + migrated_out_bytes + refilled_bytes - oldest;
+  const std::uint64_t since = now_ - out.uses;
+  std::vector<std::uint64_t> pages;
+  pool.for_each([&](const Block& block) {
+    if (!block.live) return;
+    for (std::uint64_t page = block.begin / config.page_bytes; page * config.page_bytes < block.end(); ++page)
+      if (table.page(page).last_use > since) pages.push_back(page);
+  });
+  std::sort(pages.begin(), pages.end());
+  pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
+  out.working_set_bytes = pages.size() * config.page_bytes;
+  return out;
+}
+
+std::uint64_t Store::generation(Block* block) {
+  std::uint64_t total = 0;
+  for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page)
+    total += table.page(page).generation;
+  return total;
+}
+
+}  // namespace memx
