@@ -454,7 +454,7 @@ LIMITS = (
         "ignore-host-ok",
         "requests that may not use host memory get it",
         STORE + "allocate.cpp",
-        "config.oversubscribe && request.host_ok && host_mappable) {",
+        "config.oversubscribe && request.placement == Placement::kPreferDevice && host_mappable) {",
         "config.oversubscribe && host_mappable) {",
     ),
 )

@@ -22,21 +22,25 @@ from .sim import simulate, simulate_from_environment
 
 if TYPE_CHECKING:
     from . import cupy, plan, sim, torch, trace
-    from .resource import Buffer, MemoryResource
+    from .expectations import Expectation, expectations
+    from .resource import Buffer, MemoryResource, Thrashing
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Buffer",
     "DriverError",
+    "Expectation",
     "InvalidStateError",
     "InvalidValueError",
     "MemoryResource",
     "MemxError",
     "OutOfMemoryError",
     "PlanError",
+    "Thrashing",
     "TraceError",
     "cupy",
+    "expectations",
     "plan",
     "sim",
     "simulate",
@@ -45,7 +49,13 @@ __all__ = [
 ]
 
 # What needs cuda.core or numpy is imported when it is first asked for, so that the command line starts at once.
-_LAZY = {"Buffer": "resource", "MemoryResource": "resource"}
+_LAZY = {
+    "Buffer": "resource",
+    "Expectation": "expectations",
+    "MemoryResource": "resource",
+    "Thrashing": "resource",
+    "expectations": "expectations",
+}
 _MODULES = {"cupy", "plan", "report", "resource", "sim", "torch", "trace"}
 
 

@@ -1,6 +1,6 @@
 """The allocator core (C++). Addresses, sizes and stream handles are plain integers here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 class Resource:
@@ -16,9 +16,19 @@ class Resource:
         oversubscribe: bool = True,
         page: int = 0,
         framework: bool = False,
+        eviction: str = "cost",
     ) -> None:
         """`framework`: the caller keeps its streams for good and announces its captures."""
-    def allocate(self, nbytes: int, stream: int = 0, align: int = 0, host_ok: bool = True, tag: int = 0) -> int:
+    def allocate(
+        self,
+        nbytes: int,
+        stream: int = 0,
+        align: int = 0,
+        placement: str = "prefer_device",
+        tag: int = 0,
+        refill: Any = None,
+        priority: int = 0,
+    ) -> int:
         """Address of a new buffer; 0 for size 0. Any integer is taken, bad ones are refused."""
     def free(self, address: int, stream: int | None = None) -> None:
         """Give a buffer back, ordered on `stream` (None: the allocation's)."""
@@ -34,6 +44,13 @@ class Resource:
     def begin_use(self, operands: Sequence[tuple[int, int, int, int]], stream: int) -> int:
         """Make (address, offset, nbytes, mode) ranges resident; mode 1 read, 2 write, 3 both. Returns a token."""
     def end_use(self, token: int) -> None: ...
+    def expect(self, allocations: Sequence[tuple[Sequence[tuple[int, bool]], bool, bool]]) -> None:
+        """Of each of the next allocations: its uses (number from now, whether it overwrites), kept, born on the host."""
+    def thrashing(self) -> tuple[int, int, int, int]:
+        """Of the last uses: how many, and the bytes they used, moved, and used at least once."""
+    def generation(self, address: int) -> int: ...
+    def listen(self, listener: Callable[[list[tuple[int, int, str]]], object] | None) -> None:
+        """Call with (address, bytes, place) of what moved, from the thread that moved it."""
     def prefetch(self, address: int, stream: int) -> int:
         """Bring a buffer's pages to the device; returns the bytes skipped because others share the page."""
     def evict(self, address: int) -> int:

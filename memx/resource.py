@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, SupportsInt, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias, cast, runtime_checkable
 
 from cuda.core import LEGACY_DEFAULT_STREAM, Device, Stream
 from cuda.core import Buffer as _CoreBuffer
@@ -14,9 +15,16 @@ from cuda.core import MemoryResource as _CoreMemoryResource
 
 from . import _native
 from .errors import InvalidStateError, InvalidValueError
-from .sizes import parse_size
+from .sizes import format_size, parse_size
 
-__all__ = ["Buffer", "MemoryResource"]
+if TYPE_CHECKING:
+    from mmap import mmap
+
+    import numpy as np
+
+    from .expectations import Expectation
+
+__all__ = ["Buffer", "MemoryResource", "Thrashing"]
 
 _DEFAULT_HOST_FRACTION = 0.5
 _READ, _WRITE, _BOTH = 1, 2, 3
@@ -27,6 +35,7 @@ class _HasStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
+Refill: TypeAlias = "np.ndarray[Any, Any] | mmap | bytes | bytearray | memoryview | Callable[[memoryview, int], object]"
 StreamLike: TypeAlias = "_HasStream | SupportsInt | None"
 Region: TypeAlias = "Buffer | tuple[Buffer, int, int]"
 
@@ -90,6 +99,36 @@ class _Resident:
             self._native.end_use(token)
 
 
+@dataclass(slots=True, frozen=True)
+class Thrashing:
+    """What the last uses of a lazy resource moved; see :meth:`MemoryResource.thrashing`.
+
+    Attributes
+    ----------
+    uses : int
+        How many uses (`resident` blocks) these are counted over.
+    used_bytes, moved_bytes : int
+        Bytes of pages that they named, and bytes moved either way for them.
+    working_set_bytes : int
+        Bytes of pages that any of them named.
+    device_limit : int
+        Bytes.
+    """
+
+    uses: int
+    used_bytes: int
+    moved_bytes: int
+    working_set_bytes: int
+    device_limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"thrashing: the last {self.uses} uses named {format_size(self.used_bytes)} and moved "
+            f"{format_size(self.moved_bytes)}; together they touch {format_size(self.working_set_bytes)} on a device limit of "
+            f"{format_size(self.device_limit)}: raise device_limit, or use less between one use of a buffer and the next"
+        )
+
+
 class MemoryResource(_CoreMemoryResource):
     """One device's memory: addresses from one reservation, backed page by page with GPU or host memory.
 
@@ -110,6 +149,10 @@ class MemoryResource(_CoreMemoryResource):
         False: host memory is never used.
     page : size, optional
         Bytes of the smallest handle, a power of two times the driver's granularity; default: that granularity.
+    eviction : {"cost", "lru", "clock"}
+        What gives way when a lazy resource's device memory is full: what is expected to be used again furthest away (as
+        :meth:`expect` says, else as its last interval lets guess), by the bytes that moving it takes; what was used
+        longest ago; what was not used since the clock's hand last passed.
 
     Raises
     ------
@@ -128,11 +171,12 @@ class MemoryResource(_CoreMemoryResource):
         lazy: bool = False,
         oversubscribe: bool = True,
         page: int | str | None = None,
+        eviction: str = "cost",
     ) -> None:
         self._device_id = device if isinstance(device, int) else int(device.device_id)
         device_bytes, host_bytes, page_bytes = in_bytes(self._device_id, device_limit, host_limit, page)
         self.native = _native.Resource(
-            self._device_id, device_bytes, host_bytes, reuse, lazy, oversubscribe, page_bytes
+            self._device_id, device_bytes, host_bytes, reuse, lazy, oversubscribe, page_bytes, eviction=eviction
         )
         self._wrap()
 
@@ -158,7 +202,9 @@ class MemoryResource(_CoreMemoryResource):
         *,
         stream: StreamLike = None,
         align: int | str | None = None,
-        host_ok: bool = True,
+        placement: str = "prefer_device",
+        refill: Refill | None = None,
+        priority: int = 0,
     ) -> Buffer:
         """A new buffer.
 
@@ -170,20 +216,29 @@ class MemoryResource(_CoreMemoryResource):
             The stream that the buffer is used on first and, unless :meth:`Buffer.close` says otherwise, freed on.
         align : size, optional
             Alignment of the address, a power of two; at least 512 bytes always.
-        host_ok : bool
-            Whether host memory may back it.
+        placement : {"prefer_device", "device", "host"}
+            Where an eager buffer may be born: on the device or else on the host; on the device only; on the host.
+        refill : array or callable, optional
+            Lazy resources only. Where the contents come from whenever pages come to the device: anything with a buffer
+            of at least `nbytes` (a NumPy array, a memory-mapped file), or a function of (memoryview, offset) that fills
+            the view with the bytes from `offset` on, called from any thread. Such a buffer is read only; when others need
+            its memory it is dropped, never copied.
+        priority : int
+            Lazy resources only. Pages of lower priority give way before those of higher; 0 is the usual one.
 
         Raises
         ------
         OutOfMemoryError
             No tier has room, even if all that is free were reclaimed.
         InvalidValueError
-            A negative or overflowing size.
+            A negative or overflowing size; a source too small, or for an eager buffer.
         """
         size = parse_size(nbytes, self.native.page_bytes()) if isinstance(nbytes, str) else nbytes
         alignment = 0 if align is None else parse_size(align, self.native.page_bytes())
         handle = stream_handle(stream)
-        address = self.native.allocate(size, handle, alignment, host_ok, getattr(self._tag, "id", 0))
+        address = self.native.allocate(
+            size, handle, alignment, placement, getattr(self._tag, "id", 0), refill, priority
+        )
         return cast(Buffer, Buffer._init(address, size, self, stream=self._unsaid))
 
     def deallocate(self, ptr: SupportsInt, size: int, *, stream: StreamLike = None) -> None:  # noqa: ARG002
@@ -250,11 +305,46 @@ class MemoryResource(_CoreMemoryResource):
         self.native.unpin(int(buf.handle))
 
     def rebalance(self) -> None:
-        """A safe point: eager buffers that were born on the host come to the device while there is room.
+        """A safe point: eager buffers on the host that were used lately come to the device, others make room for them.
+
+        Those used last (as `resident` says) come first, then those never said to be used, as far as there is room; pages on
+        the device that were used longer ago than one that comes go to the host for it. Pinned buffers stay.
 
         The caller promises that nothing is queued until this returns. It waits for the whole context.
         """
         self.native.rebalance()
+
+    def expect(self, allocations: Sequence[Expectation]) -> None:
+        """Tell how the next allocations will be used, from a recorded step or a trace; replaces what was told before.
+
+        What is used again furthest away gives way first then, and contents that nothing is to read again are dropped
+        instead of copied; reading them all the same raises :class:`InvalidStateError`. See :func:`memx.expectations`.
+        """
+        self.native.expect([(one.uses, one.kept, one.on_host) for one in allocations])
+
+    def thrashing(self) -> Thrashing | None:
+        """Whether the last uses moved at least half as many bytes as they named, and do not fit the device together."""
+        uses, used, moved, working_set = self.native.thrashing()
+        limit = self.native.device_limit()
+        if working_set <= limit or 2 * moved < used:
+            return None
+        return Thrashing(uses, used, moved, working_set, limit)
+
+    def generation(self, buf: Buffer) -> int:
+        """A number that grows whenever another page, or none, comes to be behind one of a buffer's addresses.
+
+        While it stands, whatever was learnt of those pages (a registration, an exported handle) still holds; :meth:`pin`
+        makes it stand.
+        """
+        return self.native.generation(int(buf.handle))
+
+    def on_move(self, listener: Callable[[list[tuple[int, int, str]]], object] | None) -> None:
+        """Call `listener` with (address, bytes, place) of each part of a buffer that moved; None: nobody.
+
+        The place is "device", "host" (mapped there) or "unbacked". The thread that moved it calls, once it is done, with no
+        lock held; what the listener raises goes to :func:`sys.unraisablehook`.
+        """
+        self.native.listen(listener)
 
     @contextmanager
     def tag(self, name: str) -> Iterator[None]:

@@ -121,7 +121,8 @@ class Operations:
             raise TraceError(f"line {event.line}: id {event.id!r} is still allocated", event.line)
         try:
             tag = 0 if event.tag is None else self._tag(event.tag)
-            address = self._resource.allocate(event.size, self._stream(event.stream), event.align, event.host_ok, tag)
+            placement = "prefer_device" if event.host_ok else "device"
+            address = self._resource.allocate(event.size, self._stream(event.stream), event.align, placement, tag)
         except EXPECTED_ERRORS as error:
             self.buffers.add_failed(event.id)
             self._settle(event, event.expect, error, f"alloc {event.id!r} of {_size(event.size)}")

@@ -69,7 +69,7 @@ class TorchAllocator:
         self._own_calls = own_calls
         self._calls_at_start = self._calls()
 
-    def allocate(self, nbytes: int, stream: int, _align: int = 0, _host_ok: bool = True, tag: int = 0) -> int:
+    def allocate(self, nbytes: int, stream: int, _align: int = 0, _placement: str = "", tag: int = 0) -> int:
         """Address of a new tensor of bytes."""
         if nbytes < 0 or nbytes >= 1 << 62:
             raise InvalidValueError(f"cannot allocate {nbytes} bytes")

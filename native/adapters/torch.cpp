@@ -75,7 +75,7 @@ void* allocate(std::size_t bytes, int device, CUstream stream) {
   if (bytes == 0) return nullptr;
   Resource& from = resource(device);
   try {
-    return reinterpret_cast<void*>(from.allocate(bytes, stream, 0, true, tag_for(device, stream)));
+    return reinterpret_cast<void*>(from.allocate(bytes, stream, 0, Placement::kPreferDevice, tag_for(device, stream)));
   } catch (const Error& error) {
     if (error.kind != ErrorKind::kOutOfMemory) throw;
     throw_out_of_memory(out_of_memory_text(from, device, bytes, error.what()));
@@ -145,7 +145,7 @@ void* memx_torch_malloc(std::size_t bytes, int device, CUstream stream) { return
 // For PyTorch's own allocator, which asks for segments: null makes it give its cached ones back and ask again.
 void* memx_torch_malloc_segment(std::size_t bytes, int device, CUstream stream) {
   try {
-    return bytes ? reinterpret_cast<void*>(resource(device).allocate(bytes, stream, 0, true, 0)) : nullptr;
+    return bytes ? reinterpret_cast<void*>(resource(device).allocate(bytes, stream, 0, Placement::kPreferDevice, 0)) : nullptr;
   } catch (const Error& error) {
     if (error.kind != ErrorKind::kOutOfMemory) throw;
     return nullptr;

@@ -32,8 +32,22 @@ static ReuseMode as_mode(const std::string& name) {
   throw Error(ErrorKind::kInvalidValue, "reuse mode '" + name + "' is unknown: it is 'stream', 'default' or 'mutual'");
 }
 
+static EvictionPolicy as_policy(const std::string& name) {
+  if (name == "lru") return EvictionPolicy::kLru;
+  if (name == "clock") return EvictionPolicy::kClock;
+  if (name == "cost") return EvictionPolicy::kCost;
+  throw Error(ErrorKind::kInvalidValue, "eviction policy '" + name + "' is unknown: it is 'cost', 'lru' or 'clock'");
+}
+
+Placement as_placement(const std::string& name) {
+  if (name == "device") return Placement::kDevice;
+  if (name == "prefer_device") return Placement::kPreferDevice;
+  if (name == "host") return Placement::kHost;
+  throw Error(ErrorKind::kInvalidValue, "placement '" + name + "' is unknown: it is 'prefer_device', 'device' or 'host'");
+}
+
 Config as_config(int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
-                 bool oversubscribe, nb::handle page, bool framework) {
+                 bool oversubscribe, nb::handle page, bool framework, const std::string& eviction) {
   Config config;
   config.device = device;
   config.device_limit = as_size(device_limit, "device_limit");
@@ -43,6 +57,7 @@ Config as_config(int device, nb::handle device_limit, nb::handle host_limit, con
   config.lazy = lazy;
   config.oversubscribe = oversubscribe;
   config.framework = framework;
+  config.eviction = as_policy(eviction);
   return config;
 }
 

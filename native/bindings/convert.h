@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "memx/resource.h"
@@ -31,7 +32,14 @@ inline CUstream as_stream(std::uint64_t handle) { return reinterpret_cast<CUstre
 std::uint64_t as_size(nanobind::handle number, const char* what);
 
 Config as_config(int device, nanobind::handle device_limit, nanobind::handle host_limit, const std::string& reuse, bool lazy,
-                 bool oversubscribe, nanobind::handle page, bool framework);
+                 bool oversubscribe, nanobind::handle page, bool framework, const std::string& eviction);
+
+Placement as_placement(const std::string& name);
+
+// A callable (memoryview, offset), or a buffer to copy from; it outlives the allocation.
+std::shared_ptr<Source> as_source(nanobind::object from, std::uint64_t bytes);
+// A callable (list of (address, bytes, place)); None: nobody.
+Resource::Listener as_listener(nanobind::object callable);
 
 void bind_torch(nanobind::module_& m);
 

@@ -98,6 +98,8 @@ nb::dict as_dict(const Statistics& s) {
   gauge("host_bytes", s.host);
   out["migrated_in_bytes"] = s.migrated_in_bytes;
   out["migrated_out_bytes"] = s.migrated_out_bytes;
+  out["faulted_bytes"] = s.faulted_bytes;
+  out["refilled_bytes"] = s.refilled_bytes;
   out["allocations"] = s.all.blocks.gained;
   out["frees"] = s.all.blocks.lost;
   out["reuse_hits"] = s.reuse_hits;
@@ -166,21 +168,28 @@ NB_MODULE(_native, m) {
   nb::class_<Resource>(m, "Resource")
       .def("__init__",
            [](Resource* self, int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
-              bool oversubscribe, nb::handle page, bool framework) {
-             const Config config = as_config(device, device_limit, host_limit, reuse, lazy, oversubscribe, page, framework);
+              bool oversubscribe, nb::handle page, bool framework, const std::string& eviction) {
+             const Config config =
+                 as_config(device, device_limit, host_limit, reuse, lazy, oversubscribe, page, framework, eviction);
              GilRelease release;
              new (self) Resource(config);
            },
            nb::arg("device"), nb::arg("device_limit"), nb::arg("host_limit"), nb::arg("reuse") = "default",
            nb::arg("lazy") = false, nb::arg("oversubscribe") = true, nb::arg("page") = 0,
-           nb::arg("framework") = false)
+           nb::arg("framework") = false, nb::arg("eviction") = "cost")
       .def("allocate",
-           [](Resource& self, nb::handle nbytes, std::uint64_t stream, nb::handle align, bool host_ok, std::uint32_t tag) {
+           [](Resource& self, nb::handle nbytes, std::uint64_t stream, nb::handle align, const std::string& placement,
+              std::uint32_t tag, nb::object refill, std::int32_t priority) {
              const std::uint64_t bytes = as_size(nbytes, "a size"), alignment = as_size(align, "an alignment");
+             const Placement place = as_placement(placement);
+             Extra extra;
+             if (!refill.is_none()) extra.source = as_source(std::move(refill), bytes);
+             extra.priority = priority;
              GilRelease release;
-             return self.allocate(bytes, as_stream(stream), alignment, host_ok, tag);
+             return self.allocate(bytes, as_stream(stream), alignment, place, tag, extra.source || priority ? &extra : nullptr);
            },
-           nb::arg("nbytes"), nb::arg("stream") = 0, nb::arg("align") = 0, nb::arg("host_ok") = true, nb::arg("tag") = 0)
+           nb::arg("nbytes"), nb::arg("stream") = 0, nb::arg("align") = 0, nb::arg("placement") = "prefer_device",
+           nb::arg("tag") = 0, nb::arg("refill") = nb::none(), nb::arg("priority") = 0)
       .def("free",
            [](Resource& self, std::uint64_t address, std::optional<std::uint64_t> stream) {
              if (stream)
@@ -235,6 +244,36 @@ NB_MODULE(_native, m) {
            },
            nb::arg("operands"), nb::arg("stream"), NoGil())
       .def("end_use", &Resource::end_use, nb::arg("token"), NoGil())
+      .def("expect",
+           [](Resource& self, const std::vector<std::tuple<std::vector<std::pair<std::uint64_t, bool>>, bool, bool>>& given) {
+             std::vector<Expected> allocations;
+             allocations.reserve(given.size());
+             for (const auto& [uses, kept, on_host] : given) {
+               Expected& expected = allocations.emplace_back();
+               for (const auto& [number, overwrites] : uses) expected.uses.push_back({number, overwrites});
+               expected.kept = kept;
+               expected.on_host = on_host;
+             }
+             self.expect(std::move(allocations));
+           },
+           nb::arg("allocations"), NoGil())
+      .def("thrashing",
+           [](Resource& self) {
+             Thrashing lately;
+             {
+               GilRelease release;
+               lately = self.thrashing();
+             }
+             return nb::make_tuple(lately.uses, lately.used_bytes, lately.moved_bytes, lately.working_set_bytes);
+           })
+      .def("generation", &Resource::generation, nb::arg("address"), NoGil())
+      .def("listen",
+           [](Resource& self, nb::object listener) {
+             Resource::Listener made = as_listener(std::move(listener));
+             GilRelease release;
+             self.listen(std::move(made));
+           },
+           nb::arg("listener").none())
       .def("prefetch", [](Resource& self, std::uint64_t a, std::uint64_t s) { return self.prefetch(a, as_stream(s)); },
            nb::arg("address"), nb::arg("stream"), NoGil())
       .def("evict", &Resource::evict, nb::arg("address"), NoGil())
@@ -333,7 +372,7 @@ NB_MODULE(_native, m) {
            [](Allocation* self, Resource& from, nb::handle nbytes, std::uint64_t stream) {
              const std::uint64_t bytes = as_size(nbytes, "a size");
              GilRelease release;
-             new (self) Allocation(from, from.allocate(bytes, as_stream(stream), 0, true, 0));
+             new (self) Allocation(from, from.allocate(bytes, as_stream(stream), 0, Placement::kPreferDevice, 0));
            },
            nb::arg("resource"), nb::arg("nbytes"), nb::arg("stream") = 0, nb::keep_alive<1, 2>())
       .def_prop_ro("address", &Allocation::address);

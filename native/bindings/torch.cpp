@@ -13,7 +13,7 @@ void bind_torch(nb::module_& m) {
   m.def("torch_configure",
         [](nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool oversubscribe, nb::handle page,
            bool framework) {
-          torch::configure(as_config(0, device_limit, host_limit, reuse, false, oversubscribe, page, framework));
+          torch::configure(as_config(0, device_limit, host_limit, reuse, false, oversubscribe, page, framework, "cost"));
         },
         nb::arg("device_limit"), nb::arg("host_limit"), nb::arg("reuse"), nb::arg("oversubscribe"), nb::arg("page"),
         nb::arg("framework"));

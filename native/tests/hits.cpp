@@ -34,7 +34,7 @@ double exchange(memx::Resource& resource, const std::vector<CUstream>& streams, 
   auto fill = [&](Buffer& buffer) {
     const std::uint64_t power = 1ull << random() % 17;
     buffer.stream = streams[random() % streams.size()];
-    buffer.address = resource.allocate(power + random() % power, buffer.stream, 0, false, 0);
+    buffer.address = resource.allocate(power + random() % power, buffer.stream, 0, memx::Placement::kDevice, 0);
   };
   auto run = [&](std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {

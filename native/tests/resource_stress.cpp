@@ -83,7 +83,7 @@ class Worker {
     if (held_.empty() || action < 25) {
       const std::uint64_t bytes = random_() % 4 ? 1 + random_() % 3000 : 1 + random_() % (4 * kPage);
       const std::uint64_t align = random_() % 8 ? 0 : kPage;
-      held_.push_back({resource_.allocate(bytes, stream_, align, true, random_() % 8 == 0), bytes, 0, stream_});
+      held_.push_back({resource_.allocate(bytes, stream_, align, memx::Placement::kPreferDevice, random_() % 8 == 0), bytes, 0, stream_});
     } else if (action < 50) {
       discard(pick());
     } else if (action < 80) {

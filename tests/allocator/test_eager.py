@@ -258,11 +258,11 @@ def test_oversubscribe_off_never_uses_the_host(resource: Make) -> None:
     assert r.statistics()["host_bytes.peak"] == 0
 
 
-def test_host_ok_false_fails_rather_than_spill(resource: Make) -> None:
+def test_a_buffer_for_the_device_only_fails_rather_than_spill(resource: Make) -> None:
     r = resource(device=4, host=8)
     r.allocate(4 * PAGE)
-    with pytest.raises(memx.OutOfMemoryError, match="host_ok"):
-        r.allocate(PAGE, host_ok=False)
+    with pytest.raises(memx.OutOfMemoryError, match="placement"):
+        r.allocate(PAGE, placement="device")
     assert r.allocate(PAGE)
 
 

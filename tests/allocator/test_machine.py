@@ -41,6 +41,7 @@ class Live:
         self.nbytes = nbytes
         self.last = stream  # where it was used last
         self.seed: int | None = None
+        self.filled = False  # from a source, whenever it comes to the device
 
 
 class ResourceMachine(RuleBasedStateMachine):
@@ -50,6 +51,7 @@ class ResourceMachine(RuleBasedStateMachine):
         super().__init__()
         self.kernels = KERNELS[0]
         self.live: dict[int, Live] = {}
+        self.lazy = False
         self.streams = [0, self.kernels.stream(), self.kernels.stream(), self.kernels.stream(flags=0)]
         self.ids = itertools.count()
         self.seeds = itertools.count(1)
@@ -62,10 +64,11 @@ class ResourceMachine(RuleBasedStateMachine):
         host=st.sampled_from([0, 4, 64]),
         lazy=st.booleans(),
         reuse=st.sampled_from(["stream", "default", "mutual"]),
+        eviction=st.sampled_from(["cost", "lru", "clock"]),
     )
-    def start(self, device: int, host: int, lazy: bool, reuse: str) -> None:
+    def start(self, device: int, host: int, lazy: bool, reuse: str, eviction: str) -> None:
         self.device_limit, self.host_limit, self.lazy = device * PAGE, host * PAGE, lazy
-        self.resource = _native.Resource(0, self.device_limit, self.host_limit, reuse, lazy, True, PAGE)
+        self.resource = _native.Resource(0, self.device_limit, self.host_limit, reuse, lazy, True, PAGE, eviction=eviction)
 
     def pick(self, choice: int) -> Live | None:
         return list(self.live.values())[choice % len(self.live)] if self.live else None
@@ -79,7 +82,7 @@ class ResourceMachine(RuleBasedStateMachine):
     def allocate(self, size: int, stream: int, align: int, tagged: bool) -> None:
         try:
             tag = self.resource.tag_id("t") if tagged else 0
-            address = self.resource.allocate(size, self.streams[stream], align, True, tag)
+            address = self.resource.allocate(size, self.streams[stream], align, "prefer_device", tag)
         except memx.OutOfMemoryError:
             return
         if size == 0:
@@ -89,6 +92,20 @@ class ResourceMachine(RuleBasedStateMachine):
         for other in self.live.values():
             assert address + size <= other.address or other.address + other.nbytes <= address
         self.live[next(self.ids)] = Live(address, size, self.streams[stream])
+
+    @precondition(lambda self: self.lazy)
+    @rule(size=st.integers(1, 6 * PAGE), stream=st.integers(0, 3), priority=st.integers(-1, 1), called=st.booleans())
+    def allocate_filled(self, size: int, stream: int, priority: int, called: bool) -> None:
+        seed = next(self.seeds) << 32 | 0x5EED
+        contents = pattern(seed, size)
+
+        def fill(into: memoryview, offset: int) -> None:
+            into[:] = contents[offset : offset + len(into)].tobytes()
+
+        source = fill if called else contents
+        address = self.resource.allocate(size, self.streams[stream], refill=source, priority=priority)
+        self.live[next(self.ids)] = one = Live(address, size, self.streams[stream])
+        one.seed, one.filled = seed, True
 
     @rule(choice=st.integers(0, 1000))
     def free(self, choice: int) -> None:
@@ -105,6 +122,7 @@ class ResourceMachine(RuleBasedStateMachine):
     def kernel(self, choices: list[int], stream: int, write: bool) -> None:
         buffers = list({id(b): b for b in (self.pick(c) for c in choices) if b}.values())
         handle = self.streams[stream]
+        write = write and not any(b.filled for b in buffers)
         mode = 2 if write else 1
         try:
             token = self.resource.begin_use([(b.address, 0, b.nbytes, mode) for b in buffers], handle)

@@ -27,8 +27,8 @@ struct Outlook {
 class Eviction {
  public:
   virtual ~Eviction() = default;
-  // `before`: its rank so far, 0 for a new one.
-  virtual std::uint64_t rank(const Outlook& outlook, std::uint64_t now, std::uint64_t before) const = 0;
+  // `now`: uses so far; `tick`: grows with every call; `before`: its rank so far, 0 for a new one.
+  virtual std::uint64_t rank(const Outlook& outlook, std::uint64_t now, std::uint64_t tick, std::uint64_t before) const = 0;
   // The highest gives way first.
   virtual double score(const Outlook& outlook, std::uint64_t rank, std::uint64_t now) const = 0;
   virtual bool spares_referenced() const { return false; }

@@ -52,7 +52,7 @@ class Resource {
   Resource& operator=(const Resource&) = delete;
 
   // `extra`: of a lazy resource, a source and a priority.
-  std::uint64_t allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, bool host_ok, std::uint32_t tag,
+  std::uint64_t allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, Placement placement, std::uint32_t tag,
                          const Extra* extra = nullptr);
   void free(std::uint64_t address);  // ordered on the allocation's stream
   void free(std::uint64_t address, CUstream stream);

@@ -63,6 +63,7 @@ struct Expected {
   };
   std::vector<Use> uses;
   bool kept = false;  // its contents matter after the last
+  bool on_host = false;  // eager: born there
 };
 
 // What the store knows of a block beyond its place.
@@ -72,6 +73,7 @@ struct Extra {
   std::shared_ptr<const Expected> expected;
   std::size_t next = 0;  // of its uses
   bool let_go = false;   // nobody was to read it, and its contents are gone
+  std::vector<std::uint64_t> unfilled;  // pages of its that were on the device before it, without its contents; ascending
 };
 
 // Pages of live blocks changed place: now on the device, mapped on the host, or not reachable.
@@ -85,13 +87,16 @@ struct Thrashing {
   std::uint64_t used_bytes = 0, moved_bytes = 0, working_set_bytes = 0;
 };
 
+// Which tiers an eager block may be born on.
+enum class Placement : std::uint8_t { kDevice, kPreferDevice, kHost };
+
 struct Request {
   std::uint64_t requested = 0;  // bytes, as asked
   std::uint64_t bytes = 0;      // rounded up to the granularity
   std::uint64_t align = kGranularity;
   Slot slot = 0;
   std::uint32_t tag = 0;
-  bool host_ok = true;
+  Placement placement = Placement::kPreferDevice;
   const Extra* extra = nullptr;
   Slot graph = StreamTable::kNone;  // in a capture into a private tag: see StreamTable::usable
 };
@@ -203,11 +208,12 @@ class Store {
   // Parts of a page and where their contents come from.
   struct Refill {
     struct Part {
+      const Block* block;  // may be another, or none, once the lock was let go
       std::shared_ptr<Source> source;
       std::uint64_t at, offset, bytes;  // in the page, in the block
     };
     std::uint64_t page;
-    std::vector<Part> parts;
+    std::vector<Part> parts;  // ascending
   };
   using Skip = std::vector<bool>;  // by page of the runs: contents are about to be overwritten
 
@@ -255,6 +261,12 @@ class Store {
   // refill.cpp
   bool refillable(std::uint64_t page);
   Refill refill_of(std::uint64_t page);
+  Refill::Part part_of(const Block* block, std::uint64_t page);
+  // Parts of operands on pages that were on the device before the operands were born, all held.
+  std::vector<Refill> late_refills(const std::vector<Operand>& operands);
+  // False: had to wait, nothing is held any more.
+  bool refill_late(Lock& lock, const std::vector<Refill>& late, std::vector<Mapping*>& held, Slot slot);
+  void note_filled(const std::vector<Refill>& pages);
   void refill(Lock& lock, const std::vector<Refill>& pages);
 
   // swap.cpp
@@ -292,6 +304,7 @@ class Store {
   std::vector<std::shared_ptr<const Expected>> expected_;  // of the next allocations, last first
   std::uint64_t expected_from_ = 0;  // the use that is number 0 there
   std::uint64_t now_ = 0;            // uses so far
+  std::uint64_t tick_ = 0;           // rankings so far
   std::uint64_t usual_interval_ = 0;  // between uses of pages that had given way meanwhile; 0: none had
   std::uint64_t clean_bytes_ = 0;    // of pinned pages that copy what the device has too
   struct Sample {

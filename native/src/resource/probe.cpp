@@ -18,7 +18,7 @@ Probe probe(int ordinal) {
     Device device(ordinal);
     out.total_bytes = device.total_bytes();
     Resource resource(config);
-    resource.free(resource.allocate(config.page_bytes, nullptr, 0, false, 0));
+    resource.free(resource.allocate(config.page_bytes, nullptr, 0, Placement::kDevice, 0));
     out.virtual_memory = true;
     out.host_mapping = resource.host_mappable();
   } catch (const Error& error) {

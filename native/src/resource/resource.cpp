@@ -114,10 +114,12 @@ Block* Resource::live_block(std::uint64_t address, const char* doing) {
   throw Error(ErrorKind::kInvalidState, text);
 }
 
-std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, bool host_ok, std::uint32_t tag,
+std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint64_t align, Placement placement, std::uint32_t tag,
                                  const Extra* extra) {
   if (extra && !config_.lazy)
     throw Error(ErrorKind::kInvalidValue, "a source and a priority are for pages that come and go: this resource is not lazy");
+  if (placement == Placement::kHost && config_.lazy)
+    throw Error(ErrorKind::kInvalidValue, "a lazy buffer is nowhere until it is used, and on the device then: placement 'host' is for eager ones");
   if (bytes == 0) {
     enter();
     return 0;
@@ -128,12 +130,16 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   if (!std::has_single_bit(align) || align > 1ull << 40)
     throw Error(ErrorKind::kInvalidValue, "alignment " + std::to_string(align) + " is not a power of two up to 1 TiB");
   Lock lock = enter();
+  if (placement == Placement::kHost && !(config_.oversubscribe && store_->host_mappable))
+    throw Error(ErrorKind::kInvalidState,
+                "no buffer can be born on the host here: the driver cannot map host memory for the device, or host memory is "
+                "switched off (host_limit, oversubscribe)");
   Request request;
   request.requested = bytes;
   request.bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
   request.align = std::max(align, kGranularity);
   request.slot = store_->order.slot_of(lock, stream);
-  request.host_ok = host_ok;
+  request.placement = placement;
   request.tag = tag;
   request.extra = extra;
   Block* block;
@@ -292,7 +298,6 @@ void Resource::end_use(std::uint64_t token) {
 
 void Resource::expect(std::vector<Expected> allocations) {
   Lock lock = enter();
-  if (!config_.lazy) throw Error(ErrorKind::kInvalidState, "expectations are for pages that come and go: this resource is not lazy");
   store_->expect(std::move(allocations));
 }
 

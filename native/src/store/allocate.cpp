@@ -22,16 +22,22 @@ Block* Store::allocate(Lock& lock, Request& request) {
     const Slot target = order.target(lock, request.slot);
     if (target != request.slot && target != StreamTable::kGraph) request.graph = target;
   }
+  if (!expected_.empty()) {
+    if (expected_.back()->on_host && request.placement == Placement::kPreferDevice && host_mappable && config.oversubscribe)
+      request.placement = Placement::kHost;
+    expected_.pop_back();
+  }
   if (relocating_) wait_for_relocations(lock);
-  const KeyId key = key_for(request, Place::kDevice);
+  const Tier first = request.placement == Placement::kHost ? Tier::kHost : Tier::kDevice;
+  const KeyId key = key_for(request, place_for(first));
   Block* block = pool.find(key, request.bytes, request.align, request.slot, Pool::Scan::kReady, request.graph);
   if (block) {
     ++reuse_hits;
   } else {
     lock.pass_gate();
     CUresult result = CUDA_SUCCESS;
-    block = find_or_grow(lock, request, Tier::kDevice, result);
-    if (!block && config.oversubscribe && request.host_ok && host_mappable) {
+    block = find_or_grow(lock, request, first, result);
+    if (!block && config.oversubscribe && request.placement == Placement::kPreferDevice && host_mappable) {
       CUresult host_result = CUDA_SUCCESS;
       block = find_or_grow(lock, request, Tier::kHost, host_result);
     }
@@ -259,6 +265,9 @@ Block* Store::allocate_lazy(Lock& lock, const Request& request) {
       expected_.pop_back();
     }
     block->known = true;
+    if (extra.source)
+      for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page)
+        if (table.mapping_at(page) || table.page(page).transit) extra.unfilled.push_back(page);
   }
   table.add_live(block->begin, block->end());
   return block;

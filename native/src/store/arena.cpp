@@ -11,7 +11,7 @@ std::uint64_t Store::make_arena(Lock& lock, std::uint64_t bytes, std::uint32_t t
   Request request;
   request.requested = request.bytes = (bytes + config.page_bytes - 1) / config.page_bytes * config.page_bytes;
   request.tag = tag;
-  request.host_ok = false;
+  request.placement = Placement::kDevice;
   Block* block;
   try {
     block = allocate(lock, request);

@@ -6,17 +6,17 @@ namespace memx {
 namespace {
 
 class Lru : public Eviction {
-  std::uint64_t rank(const Outlook&, std::uint64_t now, std::uint64_t) const override { return now; }
+  std::uint64_t rank(const Outlook&, std::uint64_t, std::uint64_t tick, std::uint64_t) const override { return tick; }
   double score(const Outlook& outlook, std::uint64_t, std::uint64_t now) const override {
     return static_cast<double>(now - std::min(now, outlook.last));
   }
 };
 
 class Clock : public Eviction {
-  std::uint64_t rank(const Outlook&, std::uint64_t now, std::uint64_t before) const override { return before ? before : now; }
-  double score(const Outlook&, std::uint64_t rank, std::uint64_t now) const override {
-    return static_cast<double>(now - std::min(now, rank));
+  std::uint64_t rank(const Outlook&, std::uint64_t, std::uint64_t tick, std::uint64_t before) const override {
+    return before ? before : tick;
   }
+  double score(const Outlook&, std::uint64_t rank, std::uint64_t) const override { return -static_cast<double>(rank); }
   bool spares_referenced() const override { return true; }
 };
 
@@ -24,7 +24,7 @@ class Clock : public Eviction {
 // the next use where it is told and guessed from the last interval where it is not. What was expected before now and has
 // not come is the less likely to come the longer it is overdue.
 class Cost : public Eviction {
-  std::uint64_t rank(const Outlook& outlook, std::uint64_t now, std::uint64_t) const override {
+  std::uint64_t rank(const Outlook& outlook, std::uint64_t now, std::uint64_t, std::uint64_t) const override {
     return outlook.next ? outlook.next : now;
   }
   double score(const Outlook& outlook, std::uint64_t, std::uint64_t now) const override {

@@ -192,6 +192,7 @@ std::uint64_t Store::prefetch(Lock& lock, Block* block, Slot slot) {
     end_use(lock, begin_use(lock, {{block, block->begin, block->end(), kRead}}, slot));
     return 0;
   }
+  if (block->pins) throw Error(ErrorKind::kInvalidState, "this buffer is pinned: unpin it before moving it");
   drain(lock);
   const Relocation relocation(*this);
   std::uint64_t skipped = 0;
@@ -247,19 +248,46 @@ void Store::unpin(Block* block) {
   for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) --table.page(page).pins;
 }
 
-// Brings host-born pages to the device while there is room, those used last first.
+// Brings host pages to the device, those used last first, while there is room or something used longer ago can make it.
 void Store::rebalance(Lock& lock) {
   if (config.lazy) return;
   drain(lock);
   const Relocation relocation(*this);
-  std::vector<std::uint64_t> candidates;
-  for (Mapping* mapping = table.live(Tier::kHost).back(); mapping; mapping = mapping->prev)
-    if (!mapping->pins && !mapping->busy) candidates.push_back(mapping->first);
-  for (std::uint64_t first : candidates) {
-    Mapping* mapping = table.mapping_at(first);
-    if (!mapping || mapping->busy || mapping->pins || mapping->handle.tier != Tier::kHost || mapping->first != first) continue;
-    if (physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice) < mapping->pages() * config.page_bytes) continue;
-    PageTable::Failure failure = move(lock, first, Tier::kDevice);
+  struct Candidate {
+    std::uint64_t last, first, bytes;
+  };
+  auto movable = [&](const Mapping* mapping, Tier tier) {
+    return mapping && mapping->handle.tier == tier && !mapping->pins && !mapping->busy && !mapping->stuck && !mapping->kept && !pinned(mapping);
+  };
+  auto still = [&](const Candidate& one, Tier tier) {
+    const Mapping* mapping = table.mapping_at(one.first);
+    return movable(mapping, tier) && mapping->first == one.first && mapping->live_bytes;
+  };
+  auto list = [&](Tier tier) {
+    std::vector<Candidate> out;
+    for (Mapping* mapping = table.live(tier).back(); mapping; mapping = mapping->prev) {
+      if (!movable(mapping, tier)) continue;
+      std::uint64_t last = 0;
+      for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) last = std::max(last, table.page(page).last_use);
+      out.push_back({last, mapping->first, mapping->pages() * config.page_bytes});
+    }
+    std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.last > b.last; });
+    return out;
+  };
+  auto room = [&] { return physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice); };
+  std::vector<Candidate> cold = list(Tier::kDevice);
+  for (const Candidate& hot : list(Tier::kHost)) {
+    if (!still(hot, Tier::kHost)) continue;
+    while (room() < hot.bytes && !cold.empty() && cold.back().last < hot.last) {
+      const Candidate victim = cold.back();
+      cold.pop_back();
+      if (!still(victim, Tier::kDevice)) continue;
+      PageTable::Failure failure = move(lock, victim.first, Tier::kHost);
+      if (failure.result == CUDA_ERROR_OUT_OF_MEMORY && !device.sticky()) break;  // the host is full
+      if (failure) device.raise(failure.result, failure.call, "moving pages to the host");
+    }
+    if (room() < hot.bytes || !still(hot, Tier::kHost)) continue;
+    PageTable::Failure failure = move(lock, hot.first, Tier::kDevice);
     if (failure.result == CUDA_ERROR_OUT_OF_MEMORY && !device.sticky()) return;
     if (failure) device.raise(failure.result, failure.call, "bringing pages to the device");
   }
@@ -290,6 +318,7 @@ void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
       // Host pages hold their contents where pausing would put them.
       if (!mapping || mapping->stuck || (keep && mapping->handle.tier == Tier::kHost)) continue;
       if (mapping->pins) throw Error(ErrorKind::kInvalidState, "a buffer with this tag is in use: pause it after its `resident` has ended");
+      if (pinned(mapping)) throw Error(ErrorKind::kInvalidState, "a buffer with this tag is pinned: unpin it before pausing the tag");
       if (firsts.empty() || firsts.back() != mapping->first) firsts.push_back(mapping->first);
     }
   }
@@ -384,6 +413,7 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
   if (block->lost) throw Error(ErrorKind::kInvalidState, "this buffer's contents were lost when a move failed and could not be undone");
   if (block->known && extras_.at(block).let_go) throw Error(ErrorKind::kInvalidState, kLetGo);
   const std::shared_ptr<Source> source = block->known ? extras_.at(block).source : nullptr;
+  const std::vector<std::uint64_t> unfilled = source ? extras_.at(block).unfilled : std::vector<std::uint64_t>{};
   const std::uint64_t requested = block->requested;
   auto* out = static_cast<std::byte*>(into);
   std::vector<Mapping*> held;
@@ -399,8 +429,9 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
     for (std::uint64_t at = begin; at < end;) {
       const std::uint64_t page = at / config.page_bytes;
       Mapping* mapping = table.mapping_at(page);
-      const std::uint64_t stop = std::min(end, (mapping ? mapping->end() : page + 1) * config.page_bytes);
-      if (mapping) {
+      const std::uint64_t stop = std::min(end, (mapping && !source ? mapping->end() : page + 1) * config.page_bytes);
+      const bool filled = !source || !std::binary_search(unfilled.begin(), unfilled.end(), page);
+      if (mapping && filled) {
         copies.push_back({space.base() + at, reinterpret_cast<std::uint64_t>(out + (at - begin)), stop - at, false});
       } else if (const std::uint64_t swap = table.page(page).swap) {
         const std::uint64_t offset = at % config.page_bytes;

@@ -144,7 +144,7 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::vector<Poi
   }
   for (Mapping* mapping : spared) {
     mapping->referenced = false;
-    table.touch(mapping, now_, mapping->priority);
+    table.touch(mapping, ++tick_, mapping->priority);
     if (freed >= bytes) continue;
     const std::uint64_t needed = host_bytes(mapping);
     if (needed > host_room) {

@@ -11,14 +11,79 @@ bool Store::refillable(std::uint64_t page) {
   return block && is_refilled(block->key);
 }
 
+Store::Refill::Part Store::part_of(const Block* block, std::uint64_t page) {
+  const std::uint64_t begin = page * config.page_bytes, end = begin + config.page_bytes;
+  const std::uint64_t from = std::max(begin, block->begin), to = std::max(from, std::min(end, block->begin + block->requested));
+  return {block, extras_.at(block).source, from - begin, from - block->begin, to - from};
+}
+
 Store::Refill Store::refill_of(std::uint64_t page) {
   Refill out{page, {}};
-  const std::uint64_t begin = page * config.page_bytes, end = begin + config.page_bytes;
-  each_live(begin, end, [&](Block* block) {
-    const std::uint64_t from = std::max(begin, block->begin), to = std::min(end, block->begin + block->requested);
-    if (from < to) out.parts.push_back({extras_.at(block).source, from - begin, from - block->begin, to - from});
+  each_live(page * config.page_bytes, (page + 1) * config.page_bytes, [&](Block* block) {
+    if (Refill::Part part = part_of(block, page); part.bytes) out.parts.push_back(std::move(part));
   });
   return out;
+}
+
+std::vector<Store::Refill> Store::late_refills(const std::vector<Operand>& operands) {
+  std::vector<Refill> late;
+  for (const Operand& operand : operands) {
+    const Block* block = operand.block;
+    if (!block->known) continue;
+    for (std::uint64_t page : extras_.at(block).unfilled) {
+      if (operand.end <= page * config.page_bytes || operand.begin >= (page + 1) * config.page_bytes) continue;
+      auto same = [&](const Refill& one) { return one.page == page && one.parts.front().block == block; };
+      if (std::any_of(late.begin(), late.end(), same)) continue;
+      if (Refill::Part part = part_of(block, page); part.bytes) late.push_back({page, {std::move(part)}});
+    }
+  }
+  return late;
+}
+
+bool Store::refill_late(Lock& lock, const std::vector<Refill>& late, std::vector<Mapping*>& held, Slot slot) {
+  if (!lock.past_gate()) {
+    let_go(held);
+    lock.pass_gate();
+    return false;
+  }
+  if (order.capturing(lock, slot))
+    throw Error(ErrorKind::kInvalidState,
+                "contents of this use are not on the device, and nothing is copied while its stream is captured: use the buffers "
+                "once before the capture");
+  // Work of whoever had these bytes before may be queued.
+  for (const Refill& one : late) {
+    PointSet points = table.mapping_at(one.page)->uses;
+    order.prune_complete(points);
+    if (points.empty()) continue;
+    let_go(held);
+    wait(lock, points[0]);
+    return false;
+  }
+  auto set_busy = [&](bool busy) {
+    for (const Refill& one : late) table.mapping_at(one.page)->busy = busy;
+    if (!busy) changed_.notify_all();
+  };
+  set_busy(true);
+  try {
+    refill(lock, late);
+  } catch (...) {
+    set_busy(false);
+    throw;
+  }
+  set_busy(false);
+  note_filled(late);
+  return true;
+}
+
+void Store::note_filled(const std::vector<Refill>& pages) {
+  for (const Refill& page : pages)
+    for (const Refill::Part& part : page.parts) {
+      refilled_bytes += part.bytes;
+      auto found = extras_.find(part.block);
+      if (found == extras_.end() || found->second.source != part.source) continue;
+      std::vector<std::uint64_t>& unfilled = found->second.unfilled;
+      unfilled.erase(std::remove(unfilled.begin(), unfilled.end(), page.page), unfilled.end());
+    }
 }
 
 // Through a few pinned pages, so that one is filled while another is copied; where the host has no room for them, through
@@ -60,9 +125,11 @@ void Store::refill(Lock& lock, const std::vector<Refill>& pages) {
       thrown = std::current_exception();
       break;
     }
+    if (pages[i].parts.empty()) continue;
+    const std::uint64_t from = pages[i].parts.front().at, to = pages[i].parts.back().at + pages[i].parts.back().bytes;
     ContextScope current(device);
-    result = MEMX_CALL(device, cuMemcpyHtoDAsync, table.address(pages[i].page), static_cast<const void*>(buffers[buffer]),
-                       std::size_t(page_bytes), stream_of(buffer));
+    result = MEMX_CALL(device, cuMemcpyHtoDAsync, table.address(pages[i].page) + from, static_cast<const void*>(buffers[buffer] + from),
+                       std::size_t(to - from), stream_of(buffer));
   }
   Call call = Call::cuMemcpyHtoDAsync;
   {

@@ -115,7 +115,12 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
     for (;;) {
       std::vector<Run> runs;
       if (!hold_pages(pages, held, runs, lock)) continue;
-      if (runs.empty()) break;
+      if (runs.empty()) {
+        const std::vector<Refill> late = late_refills(operands);
+        if (late.empty()) break;
+        if (!refill_late(lock, late, held, slot)) continue;
+        break;
+      }
       if (!config.lazy)
         throw Error(ErrorKind::kInvalidState, "this buffer is paused: resume its tag before using it");
       if (!lock.past_gate()) {
@@ -184,7 +189,8 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
         if (!table.mapping_at(pages[i])) skip.push_back(overwritten[i]);
       swap_in(lock, runs, skip, Tier::kDevice, held);
       faulted_bytes += missing;
-      break;
+      let_go(held);
+      continue;
     }
   } catch (...) {
     let_go(held);
@@ -222,7 +228,7 @@ void Store::end_use(Lock& lock, std::uint64_t token) {
   }
   for (Mapping* mapping : use.mappings) {
     mapping->referenced = true;
-    const std::uint64_t rank = config.lazy ? eviction_->rank(outlook(mapping), now_, mapping->rank) : 0;
+    const std::uint64_t rank = config.lazy ? eviction_->rank(outlook(mapping), now_, ++tick_, mapping->rank) : 0;
     table.touch(mapping, rank, config.lazy ? priority(mapping) : 0);
   }
   let_go(use.mappings);

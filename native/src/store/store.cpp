@@ -155,7 +155,7 @@ void Store::note_moved(std::uint64_t first, std::uint64_t pages, Place place) {
 }
 
 std::string Store::out_of_memory(const Request& request, CUresult result) {
-  const bool host = config.oversubscribe && request.host_ok;
+  const bool host = config.oversubscribe && request.placement != Placement::kDevice;
   auto bytes = [](std::uint64_t n) { return format_bytes(n); };
   const std::uint64_t held = physical.held_bytes(Tier::kDevice);
   const std::uint64_t cached = physical.cached_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice);
@@ -171,7 +171,7 @@ std::string Store::out_of_memory(const Request& request, CUresult result) {
   else if (physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice) >= request.bytes)
     text += "The driver itself has no memory left: other programs may hold it. ";
   if (!host)
-    text += config.oversubscribe ? "This request may not use host memory: allow it (host_ok), "
+    text += config.oversubscribe ? "This request may not use host memory: allow it (placement), "
                                  : "Host memory is switched off: set oversubscribe=True, ";
   else if (!config.lazy && !host_mappable && config.host_limit)
     text += "This driver cannot map host memory for the device: use lazy=True, ";

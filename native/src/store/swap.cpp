@@ -224,7 +224,7 @@ void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, 
     throw;
   }
   migrated_in_bytes += copies.size() * page_bytes;
-  refilled_bytes += refills.size() * page_bytes;
+  note_filled(refills);
   for (Mapping* mapping : made) mapping->busy = false;
   settle(true);
   for (const Run& run : runs) note_moved(run.first, run.pages, tier == Tier::kDevice ? Place::kDevice : Place::kHost);
