@@ -35,7 +35,9 @@ class _HasStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
-Refill: TypeAlias = "np.ndarray[Any, Any] | mmap | bytes | bytearray | memoryview | Callable[[memoryview, int], object]"
+Refill: TypeAlias = (
+    "np.ndarray[Any, Any] | mmap | bytes | bytearray | memoryview | Callable[[memoryview, int], object]"
+)
 StreamLike: TypeAlias = "_HasStream | SupportsInt | None"
 Region: TypeAlias = "Buffer | tuple[Buffer, int, int]"
 
@@ -124,8 +126,9 @@ class Thrashing:
     def __str__(self) -> str:
         return (
             f"thrashing: the last {self.uses} uses named {format_size(self.used_bytes)} and moved "
-            f"{format_size(self.moved_bytes)}; together they touch {format_size(self.working_set_bytes)} on a device limit of "
-            f"{format_size(self.device_limit)}: raise device_limit, or use less between one use of a buffer and the next"
+            f"{format_size(self.moved_bytes)}; together they touch {format_size(self.working_set_bytes)} on a device "
+            f"limit of {format_size(self.device_limit)}: raise device_limit, or use less between one use of a buffer and "
+            "the next"
         )
 
 
@@ -221,8 +224,8 @@ class MemoryResource(_CoreMemoryResource):
         refill : array or callable, optional
             Lazy resources only. Where the contents come from whenever pages come to the device: anything with a buffer
             of at least `nbytes` (a NumPy array, a memory-mapped file), or a function of (memoryview, offset) that fills
-            the view with the bytes from `offset` on, called from any thread. Such a buffer is read only; when others need
-            its memory it is dropped, never copied.
+            the view with the bytes from `offset` on, called from any thread. Such a buffer is read only; when others
+            need its memory it is dropped, never copied.
         priority : int
             Lazy resources only. Pages of lower priority give way before those of higher; 0 is the usual one.
 
@@ -307,8 +310,8 @@ class MemoryResource(_CoreMemoryResource):
     def rebalance(self) -> None:
         """A safe point: eager buffers on the host that were used lately come to the device, others make room for them.
 
-        Those used last (as `resident` says) come first, then those never said to be used, as far as there is room; pages on
-        the device that were used longer ago than one that comes go to the host for it. Pinned buffers stay.
+        Those used last (as `resident` says) come first, then those never said to be used, as far as there is room; pages
+        on the device that were used longer ago than one that comes go to the host for it. Pinned buffers stay.
 
         The caller promises that nothing is queued until this returns. It waits for the whole context.
         """
@@ -333,16 +336,16 @@ class MemoryResource(_CoreMemoryResource):
     def generation(self, buf: Buffer) -> int:
         """A number that grows whenever another page, or none, comes to be behind one of a buffer's addresses.
 
-        While it stands, whatever was learnt of those pages (a registration, an exported handle) still holds; :meth:`pin`
-        makes it stand.
+        While it stands, whatever was learnt of those pages (a registration, an exported handle) still holds;
+        :meth:`pin` makes it stand.
         """
         return self.native.generation(int(buf.handle))
 
     def on_move(self, listener: Callable[[list[tuple[int, int, str]]], object] | None) -> None:
         """Call `listener` with (address, bytes, place) of each part of a buffer that moved; None: nobody.
 
-        The place is "device", "host" (mapped there) or "unbacked". The thread that moved it calls, once it is done, with no
-        lock held; what the listener raises goes to :func:`sys.unraisablehook`.
+        The place is "device", "host" (mapped there) or "unbacked". The thread that moved it calls, once it is done, with
+        no lock held; what the listener raises goes to :func:`sys.unraisablehook`.
         """
         self.native.listen(listener)
 

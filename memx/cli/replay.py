@@ -41,6 +41,13 @@ _SAMPLES = 2000
     help="When streams may use what others freed. [default: the trace's, or default]",
 )
 @click.option("--lazy/--eager", default=None, help="Map memory when work needs it. [default: the trace's]")
+@click.option(
+    "--eviction",
+    type=click.Choice(["cost", "lru", "clock", "planned"]),
+    default="cost",
+    show_default=True,
+    help="What gives way in a lazy replay; planned: as the trace says, furthest next use first.",
+)
 @click.option("--plan", type=click.Path(dir_okay=False), help="Serve allocations by a plan.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Check contents with real data.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Write a picture of memory over the trace.")
@@ -56,6 +63,7 @@ def replay(
     scale: Fraction | None,
     reuse: str | None,
     lazy: bool | None,
+    eviction: str,
     plan: str | None,
     verify: bool,
     plot: str | None,
@@ -88,6 +96,7 @@ def replay(
         host_limit=as_bytes(host_limit, loaded.page),
         reuse=reuse,
         lazy=lazy,
+        eviction=eviction,
         simulated=simulated,
     )
     sample_every = max(1, summary.events // _SAMPLES) if plot else 0

@@ -32,6 +32,8 @@ class Limits:
     reuse : str
         "stream", "default" or "mutual".
     lazy : bool
+    eviction : str
+        "cost", "lru", "clock" or "planned": as the trace itself says.
     """
 
     device_limit: int
@@ -39,6 +41,7 @@ class Limits:
     page: int
     reuse: str
     lazy: bool
+    eviction: str = "cost"
 
 
 def has_real_driver() -> bool:
@@ -53,6 +56,7 @@ def resolve_limits(
     host_limit: int | None = None,
     reuse: str | None = None,
     lazy: bool | None = None,
+    eviction: str = "cost",
     simulated: bool = True,
 ) -> Limits:
     """Settle each setting: what was asked for, else what the trace's header says, else a default.
@@ -75,6 +79,7 @@ def resolve_limits(
         page=trace.header.page,
         reuse=reuse or trace.header.reuse or "default",
         lazy=bool(lazy if lazy is not None else trace.header.lazy),
+        eviction=eviction,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import sim
 from ..errors import DriverError, MemxError
+from ..expectations import expectations
 from ..trace import events as ev
 from .device import Limits
 from .driver import Driver
@@ -112,6 +113,7 @@ def _allocator(name: str, device: int, limits: Limits, simulated: bool, driver: 
         limits.lazy,
         page=limits.page if simulated else 0,
         framework=framework,
+        eviction="cost" if limits.eviction == "planned" else limits.eviction,
     )
 
 
@@ -153,6 +155,9 @@ class _Run:
                 from ..plan.playback import play
 
                 play(self._native, self._plan)
+            if self._limits.eviction == "planned":
+                self._source = list(self._source)
+                self._native.expect([(one.uses, one.kept, one.on_host) for one in expectations(self._source)])
             self._events(threads)
             self._operations.cancel_faults()
             self._synchronize()

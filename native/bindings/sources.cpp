@@ -33,7 +33,10 @@ class Shared {
 class BufferSource : public Source {
  public:
   explicit BufferSource(const nb::object& from) {
-    if (PyObject_GetBuffer(from.ptr(), &view_, PyBUF_C_CONTIGUOUS)) throw nb::python_error();
+    if (PyObject_GetBuffer(from.ptr(), &view_, PyBUF_C_CONTIGUOUS)) {
+      PyErr_Clear();
+      throw Error(ErrorKind::kInvalidValue, "the refill source's bytes do not lie one after the other: pass a contiguous copy of it");
+    }
   }
   ~BufferSource() override {
     if (!nb::is_alive() || !Py_IsInitialized()) return;

@@ -43,6 +43,10 @@ class Kernels:
         self.counter = int(ok(driver.cuMemAllocHost(8)))
         ctypes.memset(self.counter, 0, 8)
 
+    def attach(self) -> None:
+        """Make the device's context current in this thread."""
+        ok(driver.cuCtxSetCurrent(self.context))
+
     def launch(self, name: str, stream: int, *args: int) -> None:
         kinds = (ctypes.c_uint64,) * len(args)
         ok(driver.cuLaunchKernel(self.functions[name], 1, 1, 1, 32, 1, 1, 0, stream, (args, kinds), 0))

@@ -68,7 +68,9 @@ class ResourceMachine(RuleBasedStateMachine):
     )
     def start(self, device: int, host: int, lazy: bool, reuse: str, eviction: str) -> None:
         self.device_limit, self.host_limit, self.lazy = device * PAGE, host * PAGE, lazy
-        self.resource = _native.Resource(0, self.device_limit, self.host_limit, reuse, lazy, True, PAGE, eviction=eviction)
+        self.resource = _native.Resource(
+            0, self.device_limit, self.host_limit, reuse, lazy, True, PAGE, eviction=eviction
+        )
 
     def pick(self, choice: int) -> Live | None:
         return list(self.live.values())[choice % len(self.live)] if self.live else None

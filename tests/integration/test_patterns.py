@@ -38,7 +38,7 @@ class Program:
 
     def alloc(self, name: str, mib: float, stream: int = 0, tag: str | None = None) -> None:
         nbytes = int(mib * MIB / SCALE)
-        address = self.native.allocate(nbytes, stream, 0, True, self.native.tag_id(tag) if tag else 0)
+        address = self.native.allocate(nbytes, stream, 0, "prefer_device", self.native.tag_id(tag) if tag else 0)
         self._seed += 1
         token = self.native.begin_use([(address, 0, nbytes, 2)], stream)
         self._kernels.launch("memx_touch", stream, address, nbytes, 1)

@@ -235,7 +235,8 @@ class Store {
                   Lock& lock);
   bool swapped(const std::vector<Run>& runs);
   bool pinned(const Mapping* mapping);  // by the user, some of it
-  Room make_room(Lock& lock, std::uint64_t bytes);
+  Room make_room(Lock& lock, std::uint64_t bytes, Slot slot);
+  bool pending_idle(Lock& lock, PointSet& out, Slot slot);
   void hold(Mapping* mapping);
   void let_go(std::vector<Mapping*>& mappings);
   bool in_use_by_this_thread() const;
@@ -250,8 +251,10 @@ class Store {
   std::uint64_t next_use(Block* block);  // kNever, or 0 if unknown
   Outlook outlook(const Mapping* mapping);
   std::int32_t priority(const Mapping* mapping);
-  // Eligible mappings of at least `bytes` in all, if there are that many; those whose work is not over go to `unfinished`.
-  std::vector<Mapping*> choose_victims(std::uint64_t bytes, std::vector<PointSet>& unfinished, bool& host_full);
+  bool due_before(const PointSet& points, Slot slot);
+  // Mappings of at least `bytes` in all, if there are that many, whose work is over or due before the stream's next. That of
+  // others goes to `unfinished`.
+  std::vector<Mapping*> choose_victims(Lock& lock, std::uint64_t bytes, Slot slot, std::vector<PointSet>& unfinished, bool& host_full);
   template <class Visit>
   void each_live(std::uint64_t begin, std::uint64_t end, Visit visit) {
     for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)

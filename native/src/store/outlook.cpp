@@ -93,7 +93,12 @@ std::int32_t Store::priority(const Mapping* mapping) {
   return highest.value_or(0);
 }
 
-std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::vector<PointSet>& unfinished, bool& host_full) {
+// Work that what is queued on the stream now has to come after anyway: waiting for it delays nothing but the host.
+bool Store::due_before(const PointSet& points, Slot slot) {
+  return std::all_of(points.begin(), points.end(), [&](const Point& point) { return order.ordered(point, slot); });
+}
+
+std::vector<Mapping*> Store::choose_victims(Lock& lock, std::uint64_t bytes, Slot slot, std::vector<PointSet>& unfinished, bool& host_full) {
   const std::size_t ahead = eviction_->spares_referenced() ? 1 : 64;  // a clock's hand looks at one after the other
   const std::uint64_t page_bytes = config.page_bytes;
   std::uint64_t host_room = physical.room_bytes(Tier::kPinned) + clean_bytes_, freed = 0;
@@ -102,7 +107,7 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::vector<Poi
     if (mapping->pins || mapping->busy || pinned(mapping)) return false;
     PointSet points = mapping->uses;
     order.prune_complete(points);
-    if (points.empty()) return true;
+    if (points.empty() || (due_before(points, slot) && order.waitable(lock, points))) return true;
     unfinished.push_back(std::move(points));
     return false;
   };

@@ -171,7 +171,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
                     "pages of this use are not on the device, and nothing is moved while its stream is captured: use "
                     "the buffers once before the capture, or pin them");
       if (missing > room) {
-        Room made = make_room(lock, missing - room);
+        Room made = make_room(lock, missing - room, slot);
         // Nothing that anybody else will give back: waiting would not help.
         const bool others = pinned_bytes_ > own || moving_ > 0;
         let_go(held);
@@ -234,45 +234,68 @@ void Store::end_use(Lock& lock, std::uint64_t token) {
   let_go(use.mappings);
 }
 
-// Frees `bytes` on the device: wholly free pages first, then idle ones as the policy says. Waits for work if only
-// that can give.
-Store::Room Store::make_room(Lock& lock, std::uint64_t bytes) {
+// What free pages on the device wait for, that a wait here can see over. Of work due before the stream's next, if there is such.
+bool Store::pending_idle(Lock& lock, PointSet& out, Slot slot) {
+  bool any = false;
+  for (Mapping* mapping = table.idle(Tier::kDevice).front(); mapping; mapping = mapping->next) {
+    PointSet points = mapping->uses;
+    if (mapping->pins || mapping->busy ||
+        !pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, points))
+      continue;
+    order.prune_complete(points);
+    if (points.empty() || !order.waitable(lock, points)) continue;
+    const bool due = due_before(points, slot);
+    if (due || !any) out = std::move(points);
+    any = true;
+    if (due) return true;
+  }
+  return any;
+}
+
+// Frees `bytes` on the device: wholly free pages first, then idle ones as the policy says. Waits for work if only that can
+// give, or if it is due before the stream's next anyway.
+Store::Room Store::make_room(Lock& lock, std::uint64_t bytes, Slot slot) {
   const std::uint64_t page_bytes = config.page_bytes;
   for (;;) {
     if (order.poll(lock, true)) pool.tidy();
-    std::uint64_t freed = reclaim_idle(lock, Tier::kDevice, bytes);
-    if (freed >= bytes) return Room::kMade;
+    const std::uint64_t reclaimed = reclaim_idle(lock, Tier::kDevice, bytes);
+    if (reclaimed >= bytes) return Room::kMade;
+    bytes -= reclaimed;
+    PointSet free_later;
+    const bool pending = pending_idle(lock, free_later, slot);
+    if (pending && due_before(free_later, slot)) {
+      wait(lock, free_later[0]);
+      continue;
+    }
     std::vector<PointSet> unfinished;
     bool host_full = false;
-    const std::vector<Mapping*> victims = choose_victims(bytes - freed, unfinished, host_full);
-    for (const Mapping* mapping : victims) freed += mapping->pages() * page_bytes;
+    const std::vector<Mapping*> victims = choose_victims(lock, bytes, slot, unfinished, host_full);
     if (!victims.empty()) {
+      std::uint64_t freed = 0;
+      PointSet points;
+      for (const Mapping* mapping : victims) {
+        points.merge(mapping->uses);
+        freed += mapping->pages() * page_bytes;
+      }
+      order.prune_complete(points);
+      if (!points.empty()) {
+        wait(lock, points[0]);
+        continue;
+      }
       swap_out(lock, victims, true);
       if (freed >= bytes) return Room::kMade;
       bytes -= freed;
       continue;
     }
-    for (Mapping* mapping = table.idle(Tier::kDevice).front(); mapping; mapping = mapping->next) {
-      PointSet points = mapping->uses;
-      if (mapping->pins || mapping->busy ||
-          !pool.free_points(mapping->first * page_bytes, mapping->end() * page_bytes, points))
-        continue;
-      order.prune_complete(points);
-      if (!points.empty()) unfinished.push_back(std::move(points));
-    }
+    if (pending) unfinished.push_back(std::move(free_later));
     const Point* awaited = nullptr;
     for (const PointSet& points : unfinished)
       if (order.waitable(lock, points)) {
         awaited = &points[0];
         break;
       }
-    if (awaited) {
-      wait(lock, *awaited);
-      bytes -= std::min(bytes, freed);
-      if (bytes == 0) return Room::kMade;
-      continue;
-    }
-    return host_full ? Room::kHostFull : Room::kInUse;
+    if (!awaited) return host_full ? Room::kHostFull : Room::kInUse;
+    wait(lock, *awaited);
   }
 }
 
