@@ -31,6 +31,23 @@ struct Kernels {
 struct Buffer {
   std::uint64_t address, bytes, seed;
   CUstream last;
+  bool filled = false;  // from a source
+};
+
+// What the stamp kernel writes.
+class Pattern : public memx::Source {
+ public:
+  explicit Pattern(std::uint64_t seed) : seed_(seed) {}
+  void fill(void* into, std::uint64_t offset, std::uint64_t bytes) override {
+    for (std::uint64_t i = 0; i < bytes; ++i) {
+      const std::uint64_t at = offset + i;
+      const std::uint32_t word = (static_cast<std::uint32_t>(at >> 2) * 0x9E3779B1u + static_cast<std::uint32_t>(seed_ >> 32)) ^ static_cast<std::uint32_t>(seed_);
+      static_cast<unsigned char*>(into)[i] = static_cast<unsigned char>(word >> (at % 4 * 8));
+    }
+  }
+
+ private:
+  std::uint64_t seed_;
 };
 
 // Buffers on their way from one thread to another, each with an event after its last use.
@@ -83,11 +100,21 @@ class Worker {
     if (held_.empty() || action < 25) {
       const std::uint64_t bytes = random_() % 4 ? 1 + random_() % 3000 : 1 + random_() % (4 * kPage);
       const std::uint64_t align = random_() % 8 ? 0 : kPage;
-      held_.push_back({resource_.allocate(bytes, stream_, align, memx::Placement::kPreferDevice, random_() % 8 == 0), bytes, 0, stream_});
+      memx::Extra extra;
+      std::uint64_t seed = 0;
+      if (lazy_ && random_() % 4 == 0) {
+        seed = random_() | 1ull << 40;
+        extra.source = std::make_shared<Pattern>(seed);
+        extra.priority = static_cast<int>(random_() % 3) - 1;
+      }
+      const std::uint64_t address = resource_.allocate(bytes, stream_, align, memx::Placement::kPreferDevice, random_() % 8 == 0,
+                                                       seed ? &extra : nullptr);
+      held_.push_back({address, bytes, seed, stream_, seed != 0});
     } else if (action < 50) {
       discard(pick());
     } else if (action < 80) {
-      use(held_[pick()], random_() % 2);
+      Buffer& buffer = held_[pick()];
+      use(buffer, random_() % 2 && !buffer.filled);
     } else if (action < 88) {
       hand_on(pick());
     } else if (action < 94) {
@@ -241,6 +268,7 @@ int main() {
       config.lazy = kind == 1;
       config.framework = kind == 2;
       config.reuse = mode;
+      config.eviction = static_cast<memx::EvictionPolicy>(static_cast<int>(mode) % 3);
       config.page_bytes = kPage;
       stress(config, kernels, context, seed++);
     }

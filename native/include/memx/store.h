@@ -236,7 +236,7 @@ class Store {
   bool swapped(const std::vector<Run>& runs);
   bool pinned(const Mapping* mapping);  // by the user, some of it
   Room make_room(Lock& lock, std::uint64_t bytes, Slot slot);
-  bool pending_idle(Lock& lock, PointSet& out, Slot slot);
+  std::vector<PointSet> pending_idle();
   void hold(Mapping* mapping);
   void let_go(std::vector<Mapping*>& mappings);
   bool in_use_by_this_thread() const;
@@ -252,9 +252,10 @@ class Store {
   Outlook outlook(const Mapping* mapping);
   std::int32_t priority(const Mapping* mapping);
   bool due_before(const PointSet& points, Slot slot);
-  // Mappings of at least `bytes` in all, if there are that many, whose work is over or due before the stream's next. That of
-  // others goes to `unfinished`.
-  std::vector<Mapping*> choose_victims(Lock& lock, std::uint64_t bytes, Slot slot, std::vector<PointSet>& unfinished, bool& host_full);
+  // Mappings of at least `bytes` in all, if there are that many, whose work is over or due before the stream's next, if one
+  // is given. That of others goes to `unfinished`.
+  std::vector<Mapping*> choose_victims(std::uint64_t bytes, std::optional<Slot> slot, std::vector<PointSet>& unfinished,
+                                       bool& host_full);
   template <class Visit>
   void each_live(std::uint64_t begin, std::uint64_t end, Visit visit) {
     for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)

@@ -98,7 +98,8 @@ bool Store::due_before(const PointSet& points, Slot slot) {
   return std::all_of(points.begin(), points.end(), [&](const Point& point) { return order.ordered(point, slot); });
 }
 
-std::vector<Mapping*> Store::choose_victims(Lock& lock, std::uint64_t bytes, Slot slot, std::vector<PointSet>& unfinished, bool& host_full) {
+std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<Slot> slot, std::vector<PointSet>& unfinished,
+                                            bool& host_full) {
   const std::size_t ahead = eviction_->spares_referenced() ? 1 : 64;  // a clock's hand looks at one after the other
   const std::uint64_t page_bytes = config.page_bytes;
   std::uint64_t host_room = physical.room_bytes(Tier::kPinned) + clean_bytes_, freed = 0;
@@ -107,7 +108,7 @@ std::vector<Mapping*> Store::choose_victims(Lock& lock, std::uint64_t bytes, Slo
     if (mapping->pins || mapping->busy || pinned(mapping)) return false;
     PointSet points = mapping->uses;
     order.prune_complete(points);
-    if (points.empty() || (due_before(points, slot) && order.waitable(lock, points))) return true;
+    if (points.empty() || (slot && due_before(points, *slot))) return true;
     unfinished.push_back(std::move(points));
     return false;
   };

@@ -234,22 +234,18 @@ void Store::end_use(Lock& lock, std::uint64_t token) {
   let_go(use.mappings);
 }
 
-// What free pages on the device wait for, that a wait here can see over. Of work due before the stream's next, if there is such.
-bool Store::pending_idle(Lock& lock, PointSet& out, Slot slot) {
-  bool any = false;
+// What free pages on the device wait for.
+std::vector<PointSet> Store::pending_idle() {
+  std::vector<PointSet> out;
   for (Mapping* mapping = table.idle(Tier::kDevice).front(); mapping; mapping = mapping->next) {
     PointSet points = mapping->uses;
     if (mapping->pins || mapping->busy ||
         !pool.free_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes, points))
       continue;
     order.prune_complete(points);
-    if (points.empty() || !order.waitable(lock, points)) continue;
-    const bool due = due_before(points, slot);
-    if (due || !any) out = std::move(points);
-    any = true;
-    if (due) return true;
+    if (!points.empty()) out.push_back(std::move(points));
   }
-  return any;
+  return out;
 }
 
 // Frees `bytes` on the device: wholly free pages first, then idle ones as the policy says. Waits for work if only that can
@@ -261,41 +257,39 @@ Store::Room Store::make_room(Lock& lock, std::uint64_t bytes, Slot slot) {
     const std::uint64_t reclaimed = reclaim_idle(lock, Tier::kDevice, bytes);
     if (reclaimed >= bytes) return Room::kMade;
     bytes -= reclaimed;
-    PointSet free_later;
-    const bool pending = pending_idle(lock, free_later, slot);
-    if (pending && due_before(free_later, slot)) {
-      wait(lock, free_later[0]);
+    auto waitable = [&](const std::vector<PointSet>& sets, bool due) {
+      for (const PointSet& points : sets)
+        if ((!due || due_before(points, slot)) && order.waitable(lock, points)) return &points;
+      return static_cast<const PointSet*>(nullptr);
+    };
+    std::vector<PointSet> unfinished = pending_idle();
+    if (const PointSet* points = waitable(unfinished, true)) {
+      wait(lock, (*points)[0]);
       continue;
     }
-    std::vector<PointSet> unfinished;
     bool host_full = false;
-    const std::vector<Mapping*> victims = choose_victims(lock, bytes, slot, unfinished, host_full);
-    if (!victims.empty()) {
-      std::uint64_t freed = 0;
-      PointSet points;
-      for (const Mapping* mapping : victims) {
-        points.merge(mapping->uses);
-        freed += mapping->pages() * page_bytes;
-      }
-      order.prune_complete(points);
-      if (!points.empty()) {
+    std::vector<Mapping*> victims = choose_victims(bytes, slot, unfinished, host_full);
+    PointSet points;
+    for (const Mapping* mapping : victims) points.merge(mapping->uses);
+    order.prune_complete(points);
+    if (!points.empty()) {
+      if (order.waitable(lock, points)) {
         wait(lock, points[0]);
         continue;
       }
+      victims = choose_victims(bytes, std::nullopt, unfinished, host_full);
+    }
+    if (!victims.empty()) {
+      std::uint64_t freed = 0;
+      for (const Mapping* mapping : victims) freed += mapping->pages() * page_bytes;
       swap_out(lock, victims, true);
       if (freed >= bytes) return Room::kMade;
       bytes -= freed;
       continue;
     }
-    if (pending) unfinished.push_back(std::move(free_later));
-    const Point* awaited = nullptr;
-    for (const PointSet& points : unfinished)
-      if (order.waitable(lock, points)) {
-        awaited = &points[0];
-        break;
-      }
+    const PointSet* awaited = waitable(unfinished, false);
     if (!awaited) return host_full ? Room::kHostFull : Room::kInUse;
-    wait(lock, *awaited);
+    wait(lock, (*awaited)[0]);
   }
 }
 
