@@ -22,7 +22,7 @@ from .sim import simulate, simulate_from_environment
 
 if TYPE_CHECKING:
     from . import cupy, plan, sim, torch, trace
-    from .expectations import Expectation, expectations
+    from .expectation import Expectation, expectations
     from .resource import Buffer, MemoryResource, Thrashing
 
 __version__ = "0.1.0"
@@ -51,10 +51,10 @@ __all__ = [
 # What needs cuda.core or numpy is imported when it is first asked for, so that the command line starts at once.
 _LAZY = {
     "Buffer": "resource",
-    "Expectation": "expectations",
+    "Expectation": "expectation",
     "MemoryResource": "resource",
     "Thrashing": "resource",
-    "expectations": "expectations",
+    "expectations": "expectation",
 }
 _MODULES = {"cupy", "plan", "report", "resource", "sim", "torch", "trace"}
 

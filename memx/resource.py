@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from .expectations import Expectation
+    from .expectation import Expectation
 
 __all__ = ["Buffer", "MemoryResource", "Thrashing"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import sim
 from ..errors import DriverError, MemxError
-from ..expectations import expectations
+from ..expectation import expectations
 from ..trace import events as ev
 from .device import Limits
 from .driver import Driver

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .plan.migration.problem import KEPT_TAGS
 from .trace import events as ev
 
 __all__ = ["Expectation", "expectations"]
-
-_KEPT_TAGS = ("keep", "persistent")
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ def expectations(events: Iterable[ev.Event]) -> list[Expectation]:
                 continue
             expectation = Expectation(kept=True)
             live[event.id] = (expectation, event.size)
-            tagged[event.id] = event.tag in _KEPT_TAGS
+            tagged[event.id] = event.tag in KEPT_TAGS
             checked.discard(event.id)
             out.append(expectation)
         elif isinstance(event, ev.Free):
