@@ -2,8 +2,8 @@
 
     python benchmarks/eviction.py TRACES... [--output docs/eviction.md]
 
-Each trace runs lazily on the simulated device, its sizes and pages 1/64 of the real ones, contents verified, with 0.8, 0.6
-and 0.4 of its peak (or what its largest operation needs). What persists starts on the host and has to be there again at
+Each trace runs lazily on the simulated device, its sizes and pages 1/64 of the real ones, contents verified, with 0.8,
+0.6 and 0.4 of its peak (or what its largest operation needs). What persists starts on the host and has to be there again at
 the end, so that the bytes compare with the bound: the linear relaxation of moving whole objects with the future known.
 Sizes in the tables are those of the real step.
 """
@@ -49,7 +49,8 @@ def around(trace: Trace) -> tuple[list[ev.Event], list[ev.Event]]:
     events = list(trace)
     first = next(i for i, event in enumerate(events) if isinstance(event, ev.Kernel))
     before = events[:first]
-    kept = [event.id for event in before if isinstance(event, ev.Alloc) and event.tag == "persistent" and event.size]
+    allocated = (event for event in before if isinstance(event, ev.Alloc))
+    kept = [event.id for event in allocated if event.tag == "persistent" and event.size]
     before += [ev.Kernel(writes=(ev.Operand(name),)) for name in kept]
     before += [ev.Pause("persistent"), ev.Resume("persistent")]
     last = max(i for i, event in enumerate(events) if isinstance(event, ev.Kernel)) + 1
@@ -87,7 +88,9 @@ def run_one(path: Path) -> list[Row]:
 def table(rows: list[Row]) -> str:
     """All rows in Markdown."""
     lines = [
-        "| trace | device / peak | device MiB | bound | " + " | ".join(POLICIES) + " | cost / bound | planned / bound |",
+        "| trace | device / peak | device MiB | bound | "
+        + " | ".join(POLICIES)
+        + " | cost / bound | planned / bound |",
         "|---|---|---|---|" + "---|" * len(POLICIES) + "---|---|",
     ]
     for row in rows:

@@ -35,9 +35,7 @@ class _HasStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
-Refill: TypeAlias = (
-    "np.ndarray[Any, Any] | mmap | bytes | bytearray | memoryview | Callable[[memoryview, int], object]"
-)
+Refill: TypeAlias = "np.ndarray[Any, Any] | mmap | bytes | bytearray | memoryview | Callable[[memoryview, int], object]"
 StreamLike: TypeAlias = "_HasStream | SupportsInt | None"
 Region: TypeAlias = "Buffer | tuple[Buffer, int, int]"
 
@@ -127,8 +125,8 @@ class Thrashing:
         return (
             f"thrashing: the last {self.uses} uses named {format_size(self.used_bytes)} and moved "
             f"{format_size(self.moved_bytes)}; together they touch {format_size(self.working_set_bytes)} on a device "
-            f"limit of {format_size(self.device_limit)}: raise device_limit, or use less between one use of a buffer and "
-            "the next"
+            f"limit of {format_size(self.device_limit)}: raise device_limit, or use less between one use of a buffer "
+            "and the next"
         )
 
 
@@ -310,8 +308,8 @@ class MemoryResource(_CoreMemoryResource):
     def rebalance(self) -> None:
         """A safe point: eager buffers on the host that were used lately come to the device, others make room for them.
 
-        Those used last (as `resident` says) come first, then those never said to be used, as far as there is room; pages
-        on the device that were used longer ago than one that comes go to the host for it. Pinned buffers stay.
+        Those used last (as `resident` says) come first, then those never said to be used, as far as there is room;
+        pages on the device that were used longer ago than one that comes go to the host for it. Pinned buffers stay.
 
         The caller promises that nothing is queued until this returns. It waits for the whole context.
         """
@@ -344,8 +342,8 @@ class MemoryResource(_CoreMemoryResource):
     def on_move(self, listener: Callable[[list[tuple[int, int, str]]], object] | None) -> None:
         """Call `listener` with (address, bytes, place) of each part of a buffer that moved; None: nobody.
 
-        The place is "device", "host" (mapped there) or "unbacked". The thread that moved it calls, once it is done, with
-        no lock held; what the listener raises goes to :func:`sys.unraisablehook`.
+        The place is "device", "host" (mapped there) or "unbacked". The thread that moved it calls, once it is done,
+        with no lock held; what the listener raises goes to :func:`sys.unraisablehook`.
         """
         self.native.listen(listener)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .buffers import Buffer, Buffers
 from .check import check_layout, find_overlap
+from .chunks import makespan, plan_chunks
 from .inputs import Source, read_buffers
 from .layouts import Layout, layout
 from .lifetimes import trace_buffers
@@ -29,6 +30,8 @@ __all__ = [
     "check_layout",
     "find_overlap",
     "layout",
+    "makespan",
+    "plan_chunks",
     "read_buffers",
     "read_csv",
     "read_layout",
