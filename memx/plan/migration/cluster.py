@@ -43,6 +43,10 @@ class Dask:
             raise InvalidStateError(f"no Dask scheduler answers at {address}: {error}") from None
         self._sent: tuple[Migration, Any] | None = None
 
+    def width(self) -> int:
+        """Threads of all workers."""
+        return max(1, sum(int(count) for count in self.client.nthreads().values()))
+
     def map(self, function: Callable[..., Any], problem: Migration, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """See :class:`memx.plan.migration.islands.Pool`; the problem is sent once."""
         if self._sent is None or self._sent[0] is not problem:

@@ -25,6 +25,9 @@ __all__ = ["GREEDY", "Effort", "Island", "Pool", "Task", "Threads", "anneal_all"
 class Pool(Protocol):
     """Where tasks run."""
 
+    def width(self) -> int:
+        """How many run at once."""
+
     def map(self, function: Callable[..., Any], problem: Migration, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """``function(problem, *call)`` of each call, in their order."""
 
@@ -32,10 +35,14 @@ class Pool(Protocol):
 class Threads:
     """This process: the inner loops need no interpreter lock."""
 
+    def width(self) -> int:
+        """One a core."""
+        return os.cpu_count() or 1
+
     def map(self, function: Callable[..., Any], problem: Migration, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """See :class:`Pool`."""
         problem.core  # noqa: B018  once, for all of them
-        with ThreadPoolExecutor(min(len(calls), os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(len(calls), self.width())) as pool:
             return list(pool.map(lambda call: function(problem, *call), calls))
 
 
@@ -151,7 +158,7 @@ def evolve_all(
     """All islands, until the goal, the patience or the time is reached; the best first."""
 
     def left() -> float:
-        return max(0.0, deadline - time.perf_counter())
+        return _share(deadline, effort.islands, pool)
 
     first = [
         (task, effort.population, _seed(seed, i), GREEDY[i % len(GREEDY)] if effort.local else None, left())
@@ -183,9 +190,14 @@ def anneal_all(
     pool: Pool,
 ) -> list[Island]:
     """Local search from several assignments; the best first."""
-    seconds = max(0.0, deadline - time.perf_counter())
+    seconds = _share(deadline, len(starts), pool)
     calls = [(task, homes, moves, _seed(seed, i, 1 << 20), seconds) for i, homes in enumerate(starts)]
     return sorted(pool.map(anneal, problem, calls), key=lambda island: island.cost)
+
+
+def _share(deadline: float, tasks: int, pool: Pool) -> float:
+    """Seconds for each of so many tasks, where not all run at once."""
+    return max(0.0, deadline - time.perf_counter()) / -(-tasks // pool.width())
 
 
 def _with_guest(island: Island, neighbour: Island, objects: int) -> Island:

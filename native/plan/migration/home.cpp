@@ -6,7 +6,8 @@ namespace memx::plan::migration {
 
 namespace {
 
-// Up to here a segment that holds several is priced exactly.
+// Up to here a segment that holds several is priced exactly, in problems of so few accesses.
+constexpr Index kSmallProblem = 400;
 constexpr std::size_t kFewAccesses = 96;
 constexpr std::size_t kFewObjects = 16;
 constexpr std::size_t kStates = 4000;
@@ -73,7 +74,7 @@ Cost Pricer::together(Index segment, std::span<const Index> accesses, std::vecto
   Cost cost = memory_.run(accesses, capacity, rule);
   bool exact = false;
   if (cost.moved && !cost.excess) {
-    if (objects <= kFewObjects && accesses.size() <= kFewAccesses) {
+    if (problem.count() <= kSmallProblem && objects <= kFewObjects && accesses.size() <= kFewAccesses) {
       if (const auto least = memory_.least(accesses, capacity, kStates, dropped)) cost.moved = *least, exact = true;
     }
     if (!exact) {
