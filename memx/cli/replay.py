@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import InvalidValueError
 from ..sizes import format_size
 from .options import as_bytes, factor, size
 from .output import print_json, progress_bar
 
 if TYPE_CHECKING:
+    from ..plan.migration.files import SavedSchedule
     from ..replay import Limits, Result
     from ..trace import Trace
 
@@ -48,7 +50,7 @@ _SAMPLES = 2000
     show_default=True,
     help="What gives way in a lazy replay; planned: as the trace says, furthest next use first.",
 )
-@click.option("--plan", type=click.Path(dir_okay=False), help="Serve allocations by a plan.")
+@click.option("--plan", type=click.Path(dir_okay=False), help="Serve allocations by a plan, or move by a schedule.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Check contents with real data.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Write a picture of memory over the trace.")
 @click.option("--simulate", is_flag=True, help="Use the simulated device even where there is a GPU.")
@@ -87,15 +89,16 @@ def replay(
         from ..report import check_picture
 
         check_picture(Path(plot))
+    schedule = _schedule(plan, chosen, lazy)
     loaded = Trace(trace, as_bytes(page), scale)
     summary = loaded.summary()
     simulated = simulate or not has_real_driver()
     limits = resolve_limits(
         loaded,
-        device_limit=as_bytes(device_limit, loaded.page),
+        device_limit=schedule.capacity if schedule and device_limit is None else as_bytes(device_limit, loaded.page),
         host_limit=as_bytes(host_limit, loaded.page),
         reuse=reuse,
-        lazy=lazy,
+        lazy=True if schedule else lazy,
         eviction=eviction,
         simulated=simulated,
     )
@@ -104,7 +107,9 @@ def replay(
     if chosen == ("memx",):
         prepare_device(limits, simulated, contents=verify)
         with progress_bar(loaded.name, summary.events) as progress:
-            results.append(run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every, plan=plan))
+            results.append(
+                run(loaded, limits, verify=verify, progress=progress, sample_every=sample_every, plan=schedule or plan)
+            )
     else:
         with progress_bar(loaded.name, len(chosen) * summary.events) as progress:
             for name in chosen:
@@ -138,6 +143,20 @@ def replay(
         for result in results:
             _print(loaded, limits, result, verify, simulated)
     return 0 if all(result.ok for result in results) else 1
+
+
+def _schedule(plan: str | None, allocators: tuple[str, ...], lazy: bool | None) -> SavedSchedule | None:
+    """The schedule that a plan is, if it is one."""
+    from ..plan.migration.files import read_schedule
+    from ..plan.plans import plan_kind
+
+    if plan is None or plan_kind(plan) != "schedule":
+        return None
+    if allocators != ("memx",):
+        raise InvalidValueError(f"{plan}: only memx moves by a schedule, not {', '.join(allocators)}")
+    if lazy is False:
+        raise InvalidValueError(f"{plan}: a schedule moves idle buffers, which eager ones do not")
+    return read_schedule(plan)
 
 
 def _print(trace: Trace, limits: Limits, result: Result, verify: bool, simulated: bool) -> None:

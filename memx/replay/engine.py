@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import sim
-from ..errors import DriverError, MemxError
+from ..errors import DriverError, InvalidValueError, MemxError
 from ..expectation import expectations
 from ..trace import events as ev
 from .device import Limits
@@ -21,6 +21,8 @@ from .threads import HostThreads
 
 if TYPE_CHECKING:
     from ..plan import SavedLayout
+    from ..plan.migration.files import SavedSchedule
+    from .scheduled import ScheduledOperations
 
 __all__ = ["replay"]
 
@@ -37,7 +39,7 @@ def replay(
     device: int = 0,
     progress: Callable[[int], None] | None = None,
     sample_every: int = 0,
-    plan: SavedLayout | str | PathLike[str] | None = None,
+    plan: SavedLayout | SavedSchedule | str | PathLike[str] | None = None,
 ) -> Result:
     """Run a trace on a device.
 
@@ -58,8 +60,9 @@ def replay(
         Told the number of events done, now and then.
     sample_every : int
         Keep the state after every so many events in ``Result.samples``; 0: do not.
-    plan : plan or path, optional
-        What memx serves allocations by; PyTorch's allocators take none.
+    plan : plan, schedule or path of a plan, optional
+        What memx serves allocations by, or what it moves when; PyTorch's allocators take none. A schedule needs
+        limits that are lazy, and pages of which its objects' sizes are multiples.
 
     Returns
     -------
@@ -117,6 +120,24 @@ def _allocator(name: str, device: int, limits: Limits, simulated: bool, driver: 
     )
 
 
+def _scheduled(
+    plan: object, limits: Limits, native: Any, driver: Driver, result: Result, verify: bool, simulated: bool
+) -> ScheduledOperations | None:
+    """The operations of a run that follows a schedule."""
+    from ..plan.migration.files import SavedSchedule, read_schedule
+    from ..plan.plans import plan_kind
+
+    if isinstance(plan, (str, PathLike)) and plan_kind(plan) == "schedule":
+        plan = read_schedule(plan)
+    if not isinstance(plan, SavedSchedule):
+        return None
+    from .scheduled import ScheduledOperations
+
+    if not limits.lazy:
+        raise InvalidValueError("a schedule moves buffers while they are idle: it needs --lazy")
+    return ScheduledOperations(native, driver, result, schedule=plan, verify=verify, simulated=simulated)
+
+
 class _Run:
     def __init__(
         self,
@@ -130,7 +151,7 @@ class _Run:
         simulated: bool,
         progress: Callable[[int], None] | None,
         sample_every: int,
-        plan: SavedLayout | str | PathLike[str] | None,
+        plan: SavedLayout | SavedSchedule | str | PathLike[str] | None,
     ) -> None:
         self._source = events
         self._limits = limits
@@ -141,7 +162,8 @@ class _Run:
         self._sample_every = sample_every
         self._plan = plan
         self._result = Result(allocator=allocator)
-        self._operations = Operations(
+        self._scheduled = _scheduled(plan, limits, native, driver, self._result, verify, simulated)
+        self._operations = self._scheduled or Operations(
             self._native, driver, self._result, lazy=limits.lazy, verify=verify, simulated=simulated
         )
 
@@ -151,15 +173,19 @@ class _Run:
         start = time.perf_counter()
         threads = HostThreads(self._driver.make_current)
         try:
-            if self._plan is not None:
+            if self._scheduled is not None:
+                self._scheduled.stage()
+            elif self._plan is not None:
                 from ..plan.playback import play
 
-                play(self._native, self._plan)
+                play(self._native, cast("SavedLayout | str | PathLike[str]", self._plan))
             if self._limits.eviction == "planned":
                 self._source = list(self._source)
                 self._native.expect([(one.uses, one.kept, one.on_host) for one in expectations(self._source)])
             self._events(threads)
             self._operations.cancel_faults()
+            if self._scheduled is not None:
+                self._scheduled.finish()
             self._synchronize()
             self._measure(calls_before)
             self._finish()
@@ -221,10 +247,16 @@ class _Run:
         result = self._result
         self._operations.note_peaks()
         statistics = self._native.statistics()
-        result.migrated_in_bytes = statistics["migrated_in_bytes"]
-        result.migrated_out_bytes = statistics["migrated_out_bytes"]
+        if self._scheduled is not None:
+            result.migrated_in_bytes, result.migrated_out_bytes = self._scheduled.moved()
+        else:
+            result.migrated_in_bytes = statistics["migrated_in_bytes"]
+            result.migrated_out_bytes = statistics["migrated_out_bytes"]
         made = {name: count - calls_before.get(name, 0) for name, count in self._operations.driver_calls().items()}
-        if self._plan is not None:
+        if self._scheduled is not None:
+            result.plan = self._scheduled.account()
+            self._compare(result.plan)
+        elif self._plan is not None:
             result.plan = self._native.plan_statistics()
         result.driver_calls = {name: count for name, count in sorted(made.items()) if count}
         if self._simulated:
@@ -236,6 +268,14 @@ class _Run:
                 f"{result.peak_reserved_bytes} bytes were reserved, "
                 f"more than the device limit of {self._limits.device_limit}",
             )
+
+    def _compare(self, account: dict[str, int]) -> None:
+        """What moved is what the schedule claims."""
+        for way in ("in", "out"):
+            claimed, moved = account[f"claimed_{way}_bytes"], getattr(self._result, f"migrated_{way}_bytes")
+            if claimed != moved:
+                message = f"{moved} bytes moved {way}, not the {claimed} that the schedule claims"
+                self._result.add_failure(self._operations.number, message)
 
     def _finish(self) -> None:
         """Free what the trace left, and look whether everything is in order then."""

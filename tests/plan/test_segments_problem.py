@@ -121,9 +121,9 @@ def test_moves_of_any_plan_hold_and_move_what_it_says(problem: small.Small) -> N
     migration = Migration.of(problem.sizes, problem.steps, problem.keep)
     for mode in ("exclusive", "packed", "unsegmented"):
         plan = segments(migration, problem.capacity, mode=mode)
-        for ahead in (0, 1, 100):
+        for ahead, linger in ((0, False), (1, True), (100, True)):
             if plan.feasible:
-                assert plan.check(plan.moves(ahead)).bytes == plan.migrated_bytes
+                assert plan.check(plan.moves(ahead, linger=linger)).bytes == plan.migrated_bytes
 
 
 PAIR = Migration.of([4, 3], [[(0, "w")], [(1, "w")], [(0, "r")]], keep=[1])

@@ -85,7 +85,7 @@ def _floors(plan: SegmentPlan) -> tuple[Column, Column]:
 
 def stays_of(plan: SegmentPlan) -> Stays:
     """The rectangles of a feasible plan."""
-    return Stays(plan, plan.moves())
+    return Stays(plan, plan.moves(linger=False))
 
 
 def plot_segments(path: str | PathLike[str], plan: SegmentPlan, title: str) -> None:

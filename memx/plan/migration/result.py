@@ -69,11 +69,19 @@ class SegmentPlan:
         """Numbers of the objects that a segment serves."""
         return [int(o) for o in np.flatnonzero(self.homes == segment)]
 
-    def moves(self, ahead: int = AHEAD) -> list[Move]:
-        """What comes and goes before which step; empty where not feasible."""
+    def moves(self, ahead: int = AHEAD, *, linger: bool = True) -> list[Move]:
+        """What comes and goes before which step, as :func:`moves_of` says; empty where not feasible."""
         if not self.feasible:
             return []
-        return moves_of(self.problem, self.dropped, self.capacity, *self._parts, exclusive=self._exclusive, ahead=ahead)
+        return moves_of(
+            self.problem,
+            self.dropped,
+            self.capacity,
+            *self._parts,
+            exclusive=self._exclusive,
+            ahead=ahead,
+            linger=linger,
+        )
 
     def check(self, moves: Sequence[Move] | None = None) -> Moved:
         """Replay the moves, by default the plan's own, and count their bytes; see :func:`check_moves`."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..buffers import Column
 from .moves import Move
 from .problem import READS, WRITES, Flags, Migration
 
@@ -24,6 +25,7 @@ def moves_of(
     *,
     exclusive: bool = False,
     ahead: int = AHEAD,
+    linger: bool = True,
 ) -> list[Move]:
     """Moves that follow decisions, in order.
 
@@ -36,27 +38,27 @@ def moves_of(
     segments, homes, exclusive
         As for :func:`check_moves`.
     ahead : int
-        An object goes right after its last use, and comes up to so many operations before its next, as soon as
-        there is room: the copy then has their time.
+        An object comes up to so many operations before the one that reads it, as soon as there is room: the copy
+        then has their time.
+    linger : bool
+        An object goes when something needs its room, so that nobody has to wait for its last use before that; else
+        right after that use.
     """
-    stays = _stays(problem, dropped)
+    stays = sorted(_stays(problem, dropped), key=lambda stay: (stay.begin, stay.object))
     room = _Room(problem, stays, capacity, segments, homes, exclusive)
-    arrivals: list[tuple[int, int, Move]] = []
-    departures: list[tuple[int, int, Move]] = []
-    for rank, stay in enumerate(sorted(stays, key=lambda stay: (stay.begin, stay.object))):
-        begin = stay.begin
+    for stay in stays:
         if stay.reads:
-            earliest = max(stay.earliest, begin - ahead)
-            while begin > earliest and room.has(stay.object, begin - 1):
-                begin -= 1
-                room.take(stay.object, begin)
-        kind = "in" if stay.reads else "make"
-        arrivals.append((begin, rank, Move(begin, stay.object, kind)))
-        kind = "out" if stay.written_back else "drop"
-        departures.append((stay.end, rank, Move(stay.end, stay.object, kind)))
+            stay.begin = room.back(stay, max(stay.earliest, stay.begin - ahead))
+    if linger:
+        latest: dict[int, int] = {}
+        for stay in reversed(stays):
+            stay.end = room.on(stay, latest.get(stay.object, len(problem.steps)))
+            latest[stay.object] = stay.begin
+    table: list[tuple[int, int, int, Move]] = []
     # What goes makes the room for what comes.
-    table = [(step, 0, rank, move) for step, rank, move in departures]
-    table += [(step, 1, rank, move) for step, rank, move in arrivals]
+    for rank, stay in enumerate(stays):
+        table.append((stay.begin, 1, rank, Move(stay.begin, stay.object, "in" if stay.reads else "make")))
+        table.append((stay.end, 0, rank, Move(stay.end, stay.object, "out" if stay.written_back else "drop")))
     return [move for _, _, _, move in sorted(table, key=lambda row: row[:3])]
 
 
@@ -126,8 +128,21 @@ class _Room:
         for stay in stays:
             self._free[self._homes[stay.object]][stay.begin : stay.end] -= self._sizes[stay.object]
 
-    def has(self, number: int, step: int) -> bool:
-        return bool(self._free[self._homes[number]][step] >= self._sizes[number])
+    def back(self, stay: _Stay, earliest: int) -> int:
+        """The first step from which on there is room for an object to stay until it does, and takes that."""
+        free, size = self._of(stay)
+        full = np.flatnonzero(free[earliest : stay.begin] < size)
+        begin = earliest + int(full[-1]) + 1 if len(full) else earliest
+        free[begin : stay.begin] -= size
+        return begin
 
-    def take(self, number: int, step: int) -> None:
-        self._free[self._homes[number]][step] -= self._sizes[number]
+    def on(self, stay: _Stay, latest: int) -> int:
+        """The first step over which there is no room for an object to stay on, and takes that before it."""
+        free, size = self._of(stay)
+        full = np.flatnonzero(free[stay.end : latest] < size)
+        end = stay.end + int(full[0]) if len(full) else max(stay.end, latest)
+        free[stay.end : end] -= size
+        return end
+
+    def _of(self, stay: _Stay) -> tuple[Column, int]:
+        return self._free[self._homes[stay.object]], self._sizes[stay.object]

@@ -41,7 +41,7 @@ def timeline_of(plan: SegmentPlan, title: str) -> dict[str, Any]:
 
     A copy to the device lasts from where it may begin to the operation that needs it, one to the host an operation.
     """
-    problem, moves = plan.problem, plan.moves()
+    problem, moves = plan.problem, plan.moves(linger=False)
     events: list[dict[str, Any]] = []
     for process, name in ((_OPERATIONS, title), (_COPIES, "copies"), (_MEMORY, f"device memory, {plan.mode}")):
         events.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}})
