@@ -27,7 +27,7 @@ __all__ = ["Progress", "largest_segments", "segments"]
 Progress = Callable[[str, int], None]
 
 # Shares of the time limit, from its beginning, at which a phase ends at the latest.
-_EVOLVED, _ANNEALED, _BRANCHED = 0.35, 0.85, 0.92
+_EVOLVED, _ANNEALED, _BRANCHED = 0.5, 0.88, 0.94
 _MOVES_AN_OBJECT = 600
 _BRANCH_NODES = 400_000
 _SETTLE_ROUNDS = 300

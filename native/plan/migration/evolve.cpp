@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::size_t kElite = 4;
 constexpr std::size_t kTournament = 3;
-constexpr std::size_t kTouched = 16;   // objects of a child that are tried elsewhere
-constexpr std::size_t kTriedSegments = 8;
+constexpr std::size_t kTriedSegments = 8;  // for an object of a child that is tried elsewhere
 constexpr int kTriesAtRandom = 4;
 
 bool better(const Individual& a, const Individual& b) { return a.cost < b.cost; }
@@ -51,14 +50,17 @@ std::vector<Individual> Evolution::first_generation(std::size_t count) {
 std::int64_t Evolution::evolve(std::vector<Individual>& population, const Effort& effort, Stop& stop) {
   std::stable_sort(population.begin(), population.end(), better);
   const std::size_t size = population.size();
+  // Trying objects elsewhere prices about as many segments as two children have.
+  const auto count = static_cast<std::size_t>(segments_.count());
+  const std::size_t touched = 1 + 2 * count / (1 + std::min(count, kTriedSegments));
   std::int64_t waited = 0;
   for (std::int64_t g = 0; g < effort.generations && waited < effort.patience; ++g) {
     if (population[0].cost <= Cost{0, effort.goal} || stop.now()) break;
     const Cost leader = population[0].cost;
     std::vector<Individual> next(population.begin(), population.begin() + std::min(kElite, size));
-    while (next.size() < size && !stop()) {
+    while (next.size() < size && !stop.now()) {
       next.push_back(child(population));
-      if (effort.local) touch_up(next.back(), kTouched);
+      if (effort.local) touch_up(next.back(), touched);
     }
     std::stable_sort(next.begin(), next.end(), better);
     // Twins take up room: a random one instead keeps the rest apart.

@@ -128,7 +128,7 @@ void Gaps::improve(std::int64_t rounds, Bytes goal, Random& random, Stop& stop) 
   const double warmth = static_cast<double>(cost_) / 200, cold = warmth / 1000;
   std::vector<std::uint8_t> best = kept_;
   Bytes least = cost_;
-  for (std::int64_t round = 0; round < rounds && least > goal && !stop(); ++round) {
+  for (std::int64_t round = 0; round < rounds && least > goal && !stop.now(); ++round) {
     dropped.clear();
     for (std::size_t g = 0; g < gaps_.size(); ++g)
       if (!kept_[g]) dropped.push_back(g);

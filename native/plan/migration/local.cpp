@@ -85,11 +85,12 @@ Individual Evolution::greedy(Order by, bool tight, Stop& stop) {
   Individual individual{Homes(problem_.objects(), -1), {}};
   std::vector<Index> joined;
   for (const Index o : order) {
+    if (stop.now()) break;
     const auto mine = problem_.of(o);
     Index best = 0;
     Cost least;
     std::size_t least_held = 0;
-    for (Index s = 0; s <= (stop() ? 0 : reach_[o]); ++s) {
+    for (Index s = 0; s <= reach_[o]; ++s) {
       joined.resize(lists[s].size() + mine.size());
       std::merge(lists[s].begin(), lists[s].end(), mine.begin(), mine.end(), joined.begin());
       Cost more = pricer_.price(s, joined);
@@ -106,6 +107,8 @@ Individual Evolution::greedy(Order by, bool tight, Stop& stop) {
     costs[best] += least;
     individual.homes[o] = best;
   }
+  for (const Index o : order)
+    if (individual.homes[o] < 0) individual.homes[o] = somewhere(individual.homes, o);
   individual.cost = pricer_.price(individual.homes);
   return individual;
 }

@@ -49,18 +49,20 @@ Cost Memory::run(std::span<const Index> accesses, Bytes capacity, Rule rule, std
         if (noise) value *= 0.7 + 0.6 * noise->uniform();
         order_.emplace_back(value, h);
       }
-      std::sort(order_.begin(), order_.end(), [&](const auto& a, const auto& b) {
-        return a.first != b.first ? a.first > b.first : held_[a.second].object < held_[b.second].object;
-      });
-      std::size_t taken = 0;
-      for (; taken < order_.size() && over > 0; ++taken) {
-        Held& held = held_[order_[taken].second];
+      const auto stays_longer = [&](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first < b.first : held_[a.second].object > held_[b.second].object;
+      };
+      std::make_heap(order_.begin(), order_.end(), stays_longer);
+      auto rest = order_.end();  // from here on, victims, the first last
+      while (rest != order_.begin() && over > 0) {
+        std::pop_heap(order_.begin(), rest--, stays_longer);
+        Held& held = held_[rest->second];
         held.victim = true;
         over -= p.size[held.object];
       }
       // Spare what turned out not to be in the way, what is needed soonest first.
-      for (std::size_t v = taken; v-- > 0 && over < 0;) {
-        Held& held = held_[order_[v].second];
+      for (; rest != order_.end() && over < 0; ++rest) {
+        Held& held = held_[rest->second];
         if (p.size[held.object] <= -over) held.victim = false, over += p.size[held.object];
       }
       std::size_t left = 0;
