@@ -19,8 +19,10 @@ import ctypes.util
 import datetime
 import itertools
 import json
+import math
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,8 @@ HERE = ROOT / "benchmarks" / "pool"
 DRIVER = ROOT / "memx" / "_sim" / "libcuda.so.1"
 COMPILE = (os.environ.get("CXX", "g++"), "-O3", "-DNDEBUG", "-std=c++20", "-pthread")
 SIZES = {"1 B to 512 KiB": 512 << 10, "1 B to 64 MiB": 64 << 20}
+LIVE = (1_000, 100_000)
+TIMES_FASTER = 8
 LIMIT_S = 300
 
 TORCH = """
@@ -181,7 +185,39 @@ operation, an allocation or a free, of a random mix, the best of {repeats} runs;
 passed, per operation of a thread, waiting included. *Probes* are free blocks looked at for an allocation.
 {missing}
 {table}
+
+## Against what was aimed at
+
+{aims}
 """
+
+
+def aims(results: dict[Mix, dict[str, dict[str, float] | str]]) -> str:
+    """Which of the aims this run meets, in words."""
+
+    def time(mix: Mix, name: str) -> float:
+        result = results[mix].get(name, "")
+        return math.nan if isinstance(result, str) else result["wall_ns" if mix.threads > 1 else "cpu_ns"]
+
+    first = next(iter(results))
+    lines = [f"- At most 80 ns in the first cell: {time(first, 'memx'):.0f}."]
+    faster = {mix: time(mix, "PyTorch") / time(mix, "memx") for mix in results}
+    known = [ratio for ratio in faster.values() if not math.isnan(ratio)]
+    if known:
+        met = sum(ratio >= TIMES_FASTER for ratio in known)
+        lines.append(
+            f"- At least {TIMES_FASTER} times faster than PyTorch's allocator in every cell: in {met} of {len(known)}; "
+            f"from {min(known):.1f} to {max(known):.1f} times, in the middle {statistics.median(known):.1f}."
+        )
+    lines.append(
+        "- With the number of live blocks the time grows at most 1.5 times as fast as mimalloc's (one thread):"
+    )
+    for sizes in SIZES:
+        few, many = (Mix(sizes, live, 1, 1) for live in LIVE)
+        growth = {name: time(many, name) / time(few, name) for name in ("memx", "PyTorch", "mimalloc")}
+        words = ", ".join(f"{name}'s {times:.1f}-fold" for name, times in growth.items() if not math.isnan(times))
+        lines.append(f"  {sizes}: {words}; {growth['memx'] / growth['mimalloc']:.1f} times as fast.")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -213,9 +249,11 @@ def main() -> int:
         names = list(columns)
         header = ["sizes", "live", "threads", "streams", *names, "PyTorch / memx", "memx / mimalloc", "probes"]
         rows = [header, ["---"] * len(header)]
-        for cell in itertools.product(SIZES, (1_000, 100_000), (1, 4), (1, 8)):
+        measured: dict[Mix, dict[str, dict[str, float] | str]] = {}
+        for cell in itertools.product(SIZES, LIVE, (1, 4), (1, 8)):
             mix = Mix(*cell)
             results = {name: column.measure(mix, arguments.repeats) for name, column in columns.items()}
+            measured[mix] = results
             memx = results.get("memx", "")
             rows.append(
                 [
@@ -235,6 +273,7 @@ def main() -> int:
         repeats=arguments.repeats,
         missing="".join(f"\nNot measured: {name}, {why}.\n" for name, why in missing.items()),
         table=table,
+        aims=aims(measured),
     )
     if arguments.output:
         arguments.output.write_text(page)
