@@ -221,6 +221,10 @@ Python included, which is no measure of a hit's cost (`benchmarks/pool.py` is).
 
 {table}
 
+## What was aimed at
+
+{aims}
+
 ## What the patterns are
 
 The events are in `benchmarks/compare.py`. PyTorch fails where it cannot give a segment back because a small tensor
@@ -244,6 +248,30 @@ def table(works: list[Workload], outcomes: dict[str, list[Outcome]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def aims(works: list[Workload], outcomes: dict[str, list[Outcome]]) -> str:
+    """Which of the aims for memx this run meets, in words."""
+    ours, theirs = outcomes["memx"], outcomes["torch-expandable"]
+    steps = [i for i, work in enumerate(works) if work.name not in patterns()]
+
+    def over_live(outcome: Outcome, i: int) -> float:
+        return outcome.first.peak_reserved_bytes / works[i].peak_live_bytes
+
+    less = sum(ours[i].first.peak_reserved_bytes <= theirs[i].first.peak_reserved_bytes for i in steps)
+    smaller = sum(ours[i].smallest_bytes <= theirs[i].smallest_bytes for i in steps)
+    tight = sum(ours[i].first.peak_reserved_bytes <= 1.01 * works[i].peak_live_bytes + PAGE for i in steps)
+    most = max(over_live(ours[i], i) for i in steps), max(over_live(theirs[i], i) for i in steps)
+    survived = sum(outcome.first.ok for i, outcome in enumerate(ours) if i not in steps)
+    return "\n".join(
+        [
+            f"- To reserve no more than expandable segments: on {less} of {len(steps)} traces; over the live peak "
+            f"at most {most[0]:.3f} here, {most[1]:.3f} there.",
+            f"- To reserve at most 1.01 of what lives and a page, here with handles of up to eight pages: on {tight}.",
+            f"- To survive on a device no larger than expandable segments need, without host memory: on {smaller}.",
+            f"- To survive the patterns: {survived} of {len(works) - len(steps)}.",
+        ]
+    )
+
+
 def main() -> None:
     """Run everything and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -263,6 +291,7 @@ def main() -> None:
         memx=memx.__version__,
         machine=f"{platform.machine()}, Python {platform.python_version()}",
         table=table(works, outcomes),
+        aims=aims(works, outcomes),
     )
     if arguments.output:
         arguments.output.write_text(page)
