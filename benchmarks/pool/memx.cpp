@@ -23,7 +23,9 @@ struct Memx {
   decltype(&cuCtxSetCurrent) set_current;
 
   void enter() { set_current(context); }
-  std::uint64_t allocate(std::uint64_t bytes, unsigned stream) { return resource.allocate(bytes, streams[stream], 0, false, 0); }
+  std::uint64_t allocate(std::uint64_t bytes, unsigned stream) {
+    return resource.allocate(bytes, streams[stream], 0, memx::Placement::kDevice, 0);
+  }
   void free(std::uint64_t address, std::uint64_t, unsigned stream) { resource.free(address, streams[stream]); }
 };
 
