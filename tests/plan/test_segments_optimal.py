@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import migration_problems as small
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from memx.plan import Migration, _core, segments
 from memx.plan.migration.bound import relax
 from memx.plan.migration.islands import Effort
 
 MODES = ("exclusive", "packed", "unsegmented")
+MOST_ASSIGNMENTS = 20_000  # that are all tried
 SHARED = [pytest.param(path, known, id=known["name"]) for path, known in small.shared()]
 
 
@@ -51,8 +54,9 @@ def migration_of(problem: small.Small) -> Migration:
 
 
 @settings(max_examples=80, deadline=None)
-@given(small.problems(most=6))
+@given(small.problems())
 def test_exclusive_plans_are_the_best_assignment(problem: small.Small) -> None:
+    assume(len(small.largest(problem)) ** len(problem.sizes) <= MOST_ASSIGNMENTS)
     best = small.best_assignment(problem, small.largest(problem), exclusive=True)
     plan = segments(migration_of(problem), problem.capacity)
     assert plan.migrated_bytes == best
@@ -60,8 +64,9 @@ def test_exclusive_plans_are_the_best_assignment(problem: small.Small) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(small.problems(most=5))
+@given(small.problems(steps=6))
 def test_packed_plans_are_the_best_assignment(problem: small.Small) -> None:
+    assume(len(small.largest(problem)) ** len(problem.sizes) <= MOST_ASSIGNMENTS)
     best = small.best_assignment(problem, small.largest(problem), exclusive=False)
     plan = segments(migration_of(problem), problem.capacity, mode="packed")
     assert plan.migrated_bytes == best
@@ -90,6 +95,26 @@ def test_fewer_segments_never_serve_better(problem: small.Small) -> None:
     known = [moved for moved in found if moved is not None]
     assert known == sorted(known, reverse=True)
     assert found[: most - len(known)] == [None] * (most - len(known))
+
+
+@settings(max_examples=60, deadline=None)
+@given(small.problems(most=6, steps=6), st.randoms(use_true_random=False))
+def test_any_assignment_is_priced_as_its_segments_are(problem: small.Small, random: Random) -> None:
+    used = sorted({o for step in problem.steps for o, _ in step})
+    sizes = small.largest(problem)
+    assume(used and sizes)
+    fitting = [[s for s, size in enumerate(sizes) if problem.sizes[o] <= size] for o in used]
+    homes = [random.choice(fits) for fits in fitting]
+    groups = [frozenset(o for o, home in zip(used, homes, strict=True) if home == s) for s in range(len(sizes))]
+    core, column = migration_of(problem).core, np.array(sizes, np.int64)
+    alone = [small.alone(problem, group) for group in groups]
+    together = [small.least_bytes(problem, group, size) for group, size in zip(groups, sizes, strict=True)]
+    for exclusive, prices in ((True, alone), (False, together)):
+        _, excess, moved, exact = _core.settle(core, column, exclusive, np.array(homes, np.int64), 0, 0, 1.0)
+        assert (excess > 0) is (None in prices)
+        if not excess:
+            assert exact
+            assert moved == sum(price for price in prices if price is not None)
 
 
 # Sizes A8 B6 C4 D3 E2, each produced on the device, accesses A B C A D B E C A; two segments.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InvalidValueError
+from ...errors import InvalidValueError, PlanError
 from ...sizes import parse_size
 from ...trace import Trace
 from ...trace import events as ev
@@ -263,7 +263,8 @@ class _Planning:
             method=method,
         )
         counted = plan.check().bytes
-        assert counted == moved, (counted, moved)
+        if counted != moved:
+            raise PlanError(f"the plan moves {counted} bytes, not the {moved} that the search counted")
         return plan
 
     def _infeasible(self, why: str, step: int | None = None) -> SegmentPlan:
