@@ -52,6 +52,7 @@ class ScheduledOperations(Operations):
         self._moves: dict[int, list[Move]] = defaultdict(list)
         for move in schedule.moves:
             self._moves[move.step].append(move)
+        self._last_moves = {move.object: move for move in schedule.moves}
         self._modes: list[dict[int, int]] = [{} for _ in problem.steps]
         for o, t, mode in zip(problem.object.tolist(), problem.step.tolist(), problem.mode.tolist(), strict=True):
             self._modes[t][o] = mode
@@ -78,7 +79,8 @@ class ScheduledOperations(Operations):
 
     def moved(self) -> tuple[int, int]:
         """Bytes in and out since everything was staged."""
-        return tuple(now - before for now, before in zip(self._moved(), self._staged_bytes, strict=True))  # type: ignore[return-value]
+        (moved_in, moved_out), (staged_in, staged_out) = self._moved(), self._staged_bytes
+        return moved_in - staged_in, moved_out - staged_out
 
     def account(self) -> dict[str, int]:
         """What the schedule claims, and what was staged."""
@@ -158,10 +160,10 @@ class ScheduledOperations(Operations):
         number = self._number_of.pop(event.id, None)
         if number is not None:
             # What would be written back later has to go now.
-            for moves in (self._moves[t] for t in range(self._kernels, len(self._schedule.problem.steps) + 1)):
-                for move in [move for move in moves if move.object == number]:
-                    moves.remove(move)
-                    self._do(move, 0)
+            last = self._last_moves.get(number)
+            if last is not None and last.kind == "out" and last.step >= self._kernels:
+                self._do(last, 0)
+            self._staged.pop(number, None)
             self._buffer_of.pop(number, None)
         super()._free(event)
 
@@ -190,11 +192,10 @@ class ScheduledOperations(Operations):
     def _follow(self, step: int, stream: int) -> None:
         for move in self._moves[step]:
             self._do(move, stream)
-        self._moves[step] = []
 
     def _do(self, move: Move, stream: int) -> None:
         buffer = self._buffer_of.get(move.object) or self._staged.get(move.object)
-        if buffer is None:
+        if buffer is None:  # freed by now
             return
         if move.kind == "in":
             self._resource.prefetch(buffer.address, stream)

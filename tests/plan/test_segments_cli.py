@@ -34,6 +34,15 @@ def test_json_has_the_promised_keys_and_nothing_else_is_printed() -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.parametrize("mode", ["exclusive", "packed", "unsegmented"])
+def test_no_time_and_any_seed(mode: str) -> None:
+    answer = json.loads(
+        run(TWO, "--capacity", 17, "--time-limit", 0, "--seed", 1 << 70, "--mode", mode, "--json").stdout
+    )
+    assert answer["feasible"]
+    assert answer["migrated_bytes"] >= answer["lower_bound"] == 48
+
+
 @pytest.mark.parametrize(("mode", "moved", "segments"), [("packed", 77, 3), ("unsegmented", 51, 0)])
 def test_modes(mode: str, moved: int, segments: int) -> None:
     answer = json.loads(run(TWO, "--capacity", "17", "--mode", mode, "--json").stdout)

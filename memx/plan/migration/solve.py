@@ -31,6 +31,7 @@ _EVOLVED, _ANNEALED, _BRANCHED = 0.5, 0.88, 0.94
 _MOVES_AN_OBJECT = 600
 _BRANCH_NODES = 400_000
 _SETTLE_ROUNDS = 300
+_SEEDS = 2**64 - 1  # what the inner loops take
 
 
 def segments(
@@ -170,7 +171,13 @@ class _Planning:
         if self.mode == "unsegmented":
             deadline = self.search_start + self.time_limit
             residency = plan_residency(
-                problem, self.capacity, self.relaxation.lower_bound, self.relaxation.kept, gaps, self.seed, deadline
+                problem,
+                self.capacity,
+                self.relaxation.lower_bound,
+                self.relaxation.kept,
+                gaps,
+                self.seed & _SEEDS,
+                deadline,
             )
             return self._plan(residency.dropped, None, residency.migrated_bytes, residency.optimal, residency.method)
         if asked is not None and sum(self.sizes) > self.capacity:
@@ -210,7 +217,7 @@ class _Planning:
         method = "branch and bound" if better else method
         left = max(0.0, self._until(1.0) - time.perf_counter())
         dropped, excess, moved, exact = _core.settle(
-            problem.core, task.sizes, task.exclusive, homes, _SETTLE_ROUNDS, self.seed, left
+            problem.core, task.sizes, task.exclusive, homes, _SETTLE_ROUNDS, self.seed & _SEEDS, left
         )
         assert excess == 0
         optimal = moved <= task.goal or (proven and exact)
