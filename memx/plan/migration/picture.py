@@ -108,12 +108,13 @@ def plot_segments(path: str | PathLike[str], plan: SegmentPlan, title: str) -> N
     target = Path(path)
     if not plan.feasible:
         raise PlanError(f"{target}: there is no plan to draw: {plan.reason}")
-    title = f"{title}: {_summary(plan)}"
     if target.suffix != ".html":
-        save_figure(figure_of(plan, title), target)
+        save_figure(figure_of(plan, f"{title}: {_summary(plan)}"), target)
         return
     stays = stays_of(plan)
-    page = page_of(stays.buffers(plan), _as_layout(plan, stays), title, "operation", "tag")
+    proof = "no plan of this kind moves less" if plan.optimal else "less is not ruled out"
+    summary = f"{len(stays.object):,} stays on the device, {_summary(plan)}; {plan.method}: {proof}"
+    page = page_of(stays.buffers(plan), _as_layout(plan, stays), title, "operation", "tag", summary)
     try:
         with written_whole(target) as part:
             part.write_text(page, encoding="utf-8")

@@ -18,15 +18,15 @@ __all__ = ["page_of", "tag_groups"]
 _SCRIPTS = ("index.js", "model.js", "view.js", "paint.js", "main.js")
 
 
-def page_of(buffers: Buffers, layout: Layout, title: str, time: str, colour: str) -> str:
-    """The page's text; see :func:`memx.plan.plot.plot_layout`."""
+def page_of(buffers: Buffers, layout: Layout, title: str, time: str, colour: str, summary: str = "") -> str:
+    """The page's text; see :func:`memx.plan.plot.plot_layout`. A summary stands for what it says of the layout."""
     assets = files(__package__)
 
     def asset(name: str) -> str:
         return assets.joinpath(name).read_text("utf-8")
 
     script = "\n".join(asset(name) for name in _SCRIPTS)
-    data = json.dumps(_data(buffers, layout, time, colour), separators=(",", ":"))
+    data = json.dumps({**_data(buffers, layout, time, colour), "summary": summary}, separators=(",", ":"))
     parts = {
         "title": html.escape(title),
         "style": asset("page.css"),

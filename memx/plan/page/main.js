@@ -279,7 +279,7 @@ element("theme").addEventListener("click", turnTheme);
 
 function legend() {
   const over = model.bound > 0 ? ` (${(model.height / model.bound).toFixed(4)} × the bound)` : "";
-  element("summary").textContent =
+  element("summary").textContent = model.summary ||
     `${model.count.toLocaleString("en")} buffers in ${exactBytes(model.height)}${over}, ${model.method}: ` +
     (model.optimal ? "no layout is lower" : "a lower layout is not ruled out");
   const lines = [
