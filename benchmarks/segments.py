@@ -8,7 +8,7 @@
 - ``time``: bytes moved after ever longer time limits, drawn with ``--plot``.
 - ``replay``: schedules run on the simulated device, contents verified: bytes claimed and bytes moved.
 
-Random is the genetic algorithm's first generation; GA is the algorithm alone, greedy the best of four
+Random is the genetic algorithm's first generation; GA is the algorithm alone, greedy the best of two
 assignments made one object after the other. The tables are in Markdown, bytes of traces in MiB.
 """
 
@@ -67,7 +67,9 @@ class Parts:
 
     def greedy(self) -> int | None:
         """The best of the greedy assignments."""
-        found = [_moved(greedy(self.problem, self.task, *kind, self.seconds)) for kind in isles.GREEDY]
+        found = [
+            _moved(greedy(self.problem, self.task, *kind, self.seconds)) for kind in isles.GREEDY[self.task.exclusive]
+        ]
         return min((moved for moved in found if moved is not None), default=None)
 
 

@@ -104,8 +104,9 @@ class Island:
         return self.rows[:objects]
 
 
-# Orders of the inner loops' greedy assignment, and whether it takes the tightest of equal segments; one an island.
-GREEDY = ((2, False), (2, True), (1, False), (0, True))
+# By whether segments are exclusive: orders of the inner loops' greedy assignment, and whether it takes the tightest of
+# equal segments; one for each of the first islands.
+GREEDY = {True: ((2, True), (2, False)), False: ((1, False), (2, False))}
 
 
 def greedy(problem: Migration, task: Task, order: int, tight: bool, seconds: float) -> Island:
@@ -160,10 +161,9 @@ def evolve_all(
     def left() -> float:
         return _share(deadline, effort.islands, pool)
 
-    first = [
-        (task, effort.population, _seed(seed, i), GREEDY[i % len(GREEDY)] if effort.local else None, left())
-        for i in range(effort.islands)
-    ]
+    kinds = [*(GREEDY[task.exclusive] if effort.local else ()), *[None] * effort.islands]
+    seconds = max(0.0, deadline - time.perf_counter())
+    first = [(task, effort.population, _seed(seed, i), kinds[i], seconds) for i in range(effort.islands)]
     islands = [_sorted(island, len(problem.chosen)) for island in pool.map(found, problem, first)]
     waited = 0
     n = len(problem.chosen)
