@@ -10,6 +10,7 @@ from ..errors import InvalidValueError
 __all__ = ["makespan", "plan_chunks"]
 
 Cost: TypeAlias = Callable[[int], float]
+State: TypeAlias = tuple[float, float, tuple[int, ...]]
 
 _MOST_UNITS = 256
 
@@ -107,9 +108,10 @@ def _exact(total: int, cost_a: Cost, cost_b: Cost, align: int, max_chunks: int |
     b_last = [conflict * cost_b(n * align + tail) for n in range(units + 1)]
     most = units if max_chunks is None else min(max_chunks, units)
     # For each number of units done, the ends of a and b that no other way to do them beats in both, and the way.
-    fronts: list[list[tuple[float, float, tuple[int, ...]]]] = [[(0.0, 0.0, ())]] + [[] for _ in range(units)]
+    fronts: list[list[State]] = [[] for _ in range(units + 1)]
+    fronts[0].append((0.0, 0.0, ()))
     for done in range(1, units + 1):
-        reached: list[tuple[float, float, tuple[int, ...]]] = []
+        reached: list[State] = []
         for size in range(1, done + 1):
             last = done == units
             for end_a, end_b, way in fronts[done - size]:
@@ -123,10 +125,8 @@ def _exact(total: int, cost_a: Cost, cost_b: Cost, align: int, max_chunks: int |
     return sizes
 
 
-def _undominated(
-    states: list[tuple[float, float, tuple[int, ...]]], *, limited: bool
-) -> list[tuple[float, float, tuple[int, ...]]]:
-    kept: list[tuple[float, float, tuple[int, ...]]] = []
+def _undominated(states: list[State], *, limited: bool) -> list[State]:
+    kept: list[State] = []
     for state in sorted(states, key=lambda s: (s[0], s[1], len(s[2]))):
         if not any(other[1] <= state[1] and (not limited or len(other[2]) <= len(state[2])) for other in kept):
             kept.append(state)
