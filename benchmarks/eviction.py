@@ -3,9 +3,9 @@
     python benchmarks/eviction.py TRACES... [--output docs/eviction.md]
 
 Each trace runs lazily on the simulated device, its sizes and pages 1/64 of the real ones, contents verified, with 0.8,
-0.6 and 0.4 of its peak (or what its largest operation needs). What persists starts on the host and has to be
-there again at the end, so that the bytes compare with the bound: the linear relaxation of moving whole objects with the future known.
-Sizes in the tables are those of the real step.
+0.6 and 0.4 of its peak (or what its largest operation needs). What persists starts on the host and has to be there
+again at the end, so that the bytes compare with the bound: the linear relaxation of moving whole objects with the
+future known. Sizes in the tables are those of the real step.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .births import Births, plan_births
 from .buffers import Buffer, Buffers
 from .check import check_layout, find_overlap
 from .chunks import makespan, plan_chunks
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .playback import Playback, use
 
 __all__ = [
+    "Births",
     "Buffer",
     "Buffers",
     "Layout",
@@ -31,6 +33,7 @@ __all__ = [
     "find_overlap",
     "layout",
     "makespan",
+    "plan_births",
     "plan_chunks",
     "read_buffers",
     "read_csv",

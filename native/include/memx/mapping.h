@@ -111,8 +111,9 @@ class PageTable {
   Failure map(Lock& lock, std::uint64_t first, std::vector<Handle>& handles);
   // Unmaps one; its handle goes back to `physical`. On failure nothing has changed.
   Failure unmap(Lock& lock, Mapping* mapping);
-  // The same for several; those that could not be unmapped are left in `mappings`.
-  void unmap(Lock& lock, std::vector<Mapping*>& mappings);
+  // The same for several, those that lie one after the other in one call; those that could not be unmapped are left in
+  // `mappings`, and the last reason is returned.
+  Failure unmap(Lock& lock, std::vector<Mapping*>& mappings);
   // Unmaps one and hands its handle, with its contents, to the caller.
   Failure detach(Lock& lock, Mapping* mapping, Handle& out);
   // Gives a mapping up that cannot be unmapped now.

@@ -19,7 +19,8 @@
 namespace memx {
 
 enum class Tier : std::uint8_t { kDevice, kHost, kPinned };
-constexpr unsigned kMaxOrder = 3;  // a handle has 1 << order pages
+constexpr unsigned kMaxOrder = 3;        // a handle has 1 << order pages
+constexpr unsigned kMaxPinnedOrder = 6;  // the same of pinned pages that go and come back together
 
 struct Handle {
   std::uint64_t value = 0;  // CUmemGenericAllocationHandle, or the address of pinned pages
@@ -42,8 +43,9 @@ class Physical {
   // Appends handles of `pages` pages in all, cached ones first, the others created in a binary decomposition.
   // All or nothing. CUDA_ERROR_OUT_OF_MEMORY if the limit or the driver has no room (nothing is given up for
   // it beyond cached handles too large to be of use), another code as the driver said it.
-  // `release`: whether cached handles may be released on the way (not while a stream is captured).
-  CUresult acquire(Tier tier, std::uint64_t pages, std::vector<Handle>& out, bool release = true);
+  // `release`: whether cached handles may be released on the way (not while a stream is captured). `together`: pinned
+  // pages in handles of many.
+  CUresult acquire(Tier tier, std::uint64_t pages, std::vector<Handle>& out, bool release = true, bool together = false);
   // Takes a handle that backs nothing any more.
   void put(Handle handle);
   // Undoes an acquire.
@@ -85,7 +87,7 @@ class Physical {
   mutable std::mutex counts_;  // of held_
   Held held_[3];
   std::atomic<std::uint64_t> cached_bytes_[3] = {};
-  std::vector<Handle> cached_[3][kMaxOrder + 1];
+  std::vector<Handle> cached_[3][kMaxPinnedOrder + 1];
 };
 
 }  // namespace memx

@@ -15,6 +15,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -204,6 +205,10 @@ class Store {
   };
   // What it takes to have a page away.
   enum class Fate { kNothing, kDead, kRefill, kClean, kDirty };
+  struct Slab {
+    Handle handle;
+    std::uint64_t used;  // pages
+  };
   enum class Room { kMade, kHostFull, kInUse };
   // Parts of a page and where their contents come from.
   struct Refill {
@@ -274,11 +279,16 @@ class Store {
   void refill(Lock& lock, const std::vector<Refill>& pages);
 
   // swap.cpp
-  void swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep);
+  // `together`: they will come back together.
+  void swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool together = false);
   // New mappings come back held.
   void swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
   void copy(Lock& lock, const std::vector<Copy>& copies);
   CUresult finish_copies(CUstream stream);
+  std::vector<std::uint64_t> cut(const std::vector<Handle>& handles);  // into addresses of single pinned pages
+  std::map<std::uint64_t, Slab>::iterator slab_of(std::uint64_t address);
+  bool in_one_slab(std::uint64_t a, std::uint64_t b);
+  void put_pinned(std::uint64_t page);
   void drop_swap(std::uint64_t page);
   void collect_dropped();
   // Gives up copies of what the device has too, of mappings not busy, until `bytes` are free to be had.
@@ -310,6 +320,7 @@ class Store {
   std::uint64_t now_ = 0;            // uses so far
   std::uint64_t tick_ = 0;           // rankings so far
   std::uint64_t usual_interval_ = 0;  // between uses of pages that had given way meanwhile; 0: none had
+  std::map<std::uint64_t, Slab> slabs_;  // pinned handles of several pages, by address
   std::uint64_t clean_bytes_ = 0;    // of pinned pages that copy what the device has too
   struct Sample {
     std::uint64_t used_bytes, moved_before;

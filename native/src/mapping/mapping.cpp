@@ -165,11 +165,23 @@ PageTable::Failure PageTable::unmap(Lock& lock, Mapping* mapping) {
   return failure;
 }
 
-void PageTable::unmap(Lock& lock, std::vector<Mapping*>& mappings) {
+PageTable::Failure PageTable::unmap(Lock& lock, std::vector<Mapping*>& mappings) {
+  Failure failure{CUDA_SUCCESS, Call::cuMemUnmap};
+  std::sort(mappings.begin(), mappings.end(), [](const Mapping* a, const Mapping* b) { return a->first < b->first; });
   for (Mapping* mapping : mappings) mapping->busy = true;
-  std::vector<bool> unmapped;
+  std::vector<bool> unmapped(mappings.size());
   lock.drive([&] {
-    for (const Mapping* mapping : mappings) unmapped.push_back(unmap_pages(mapping) == CUDA_SUCCESS);
+    for (std::size_t begin = 0, end; begin < mappings.size(); begin = end) {
+      std::uint64_t total = 0;
+      for (end = begin; end < mappings.size() && (end == begin || mappings[end]->first == mappings[end - 1]->end()); ++end)
+        total += bytes(mappings[end]);
+      const CUresult all = MEMX_CALL(device_, cuMemUnmap, address(mappings[begin]->first), std::size_t(total));
+      for (std::size_t i = begin; i < end; ++i) {
+        const CUresult one = all == CUDA_SUCCESS || end - begin == 1 ? all : unmap_pages(mappings[i]);
+        unmapped[i] = one == CUDA_SUCCESS;
+        if (!unmapped[i]) failure.result = one;
+      }
+    }
   });
   std::vector<Mapping*> left;
   for (std::size_t i = 0; i < mappings.size(); ++i) {
@@ -180,6 +192,7 @@ void PageTable::unmap(Lock& lock, std::vector<Mapping*>& mappings) {
       left.push_back(mappings[i]);
   }
   mappings.swap(left);
+  return failure;
 }
 
 PageTable::Failure PageTable::detach(Lock& lock, Mapping* mapping, Handle& out) {

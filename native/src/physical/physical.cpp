@@ -103,10 +103,10 @@ bool Physical::shrink_host_cache(Tier wanted, std::uint64_t bytes) {
   return cached > 0 && trim(other, cached > bytes ? cached - bytes : 0) > 0;
 }
 
-CUresult Physical::acquire(Tier tier, std::uint64_t pages, std::vector<Handle>& out, bool may_release) {
+CUresult Physical::acquire(Tier tier, std::uint64_t pages, std::vector<Handle>& out, bool may_release, bool together) {
   if (room_bytes(tier) / page_bytes_ < pages) return CUDA_ERROR_OUT_OF_MEMORY;
   const int t = static_cast<int>(tier);
-  const unsigned max_order = tier == Tier::kPinned ? 0 : kMaxOrder;
+  const unsigned max_order = tier != Tier::kPinned ? kMaxOrder : together ? kMaxPinnedOrder : 0;
   std::vector<Handle> taken;
   std::uint64_t left = pages;
   for (int order = static_cast<int>(max_order); order >= 0; --order)
@@ -165,7 +165,7 @@ void Physical::give_back(std::vector<Handle>& handles) {
 std::uint64_t Physical::trim(Tier tier, std::uint64_t keep_bytes) {
   const int t = static_cast<int>(tier);
   std::uint64_t released = 0;
-  for (int order = kMaxOrder; order >= 0; --order) {
+  for (int order = kMaxPinnedOrder; order >= 0; --order) {
     auto& cached = cached_[t][order];
     while (!cached.empty() && cached_bytes_[t] > keep_bytes) {
       if (release(cached.back()) != CUDA_SUCCESS) break;

@@ -328,7 +328,7 @@ void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
     Mapping* mapping = table.mapping_at(first);
     if (mapping && mapping->first == first && !mapping->pins && !mapping->busy) idle.push_back(mapping);
   }
-  swap_out(lock, idle, keep);
+  swap_out(lock, idle, keep, true);
   if (!keep)
     for (Block* block : tagged(tag))
       for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) drop_swap(page);

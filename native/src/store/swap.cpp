@@ -19,13 +19,45 @@ void Store::drop_swap(std::uint64_t page) {
 
 // Pinned pages go back past the gate only: somebody who passed it may still read from one.
 void Store::collect_dropped() {
-  for (std::uint64_t page : dropped_) {
-    Handle handle;
-    handle.value = page;
-    handle.tier = Tier::kPinned;
-    physical.put(handle);
-  }
+  for (std::uint64_t page : dropped_) put_pinned(page);
   dropped_.clear();
+}
+
+std::vector<std::uint64_t> Store::cut(const std::vector<Handle>& handles) {
+  std::vector<std::uint64_t> pages;
+  for (const Handle& handle : handles) {
+    const std::uint64_t count = 1ull << handle.order;
+    if (count > 1) slabs_[handle.value] = {handle, count};
+    for (std::uint64_t i = 0; i < count; ++i) pages.push_back(handle.value + i * config.page_bytes);
+  }
+  return pages;
+}
+
+std::map<std::uint64_t, Store::Slab>::iterator Store::slab_of(std::uint64_t address) {
+  auto slab = slabs_.upper_bound(address);
+  if (slab == slabs_.begin()) return slabs_.end();
+  --slab;
+  return address < slab->first + (config.page_bytes << slab->second.handle.order) ? slab : slabs_.end();
+}
+
+// One copy may not reach over two allocations, though they lie side by side.
+bool Store::in_one_slab(std::uint64_t a, std::uint64_t b) {
+  const auto slab = slab_of(a);
+  return slab != slabs_.end() && slab == slab_of(b);
+}
+
+// A handle is free again when the last of its pages is.
+void Store::put_pinned(std::uint64_t page) {
+  if (const auto slab = slab_of(page); slab != slabs_.end()) {
+    if (--slab->second.used) return;
+    physical.put(slab->second.handle);
+    slabs_.erase(slab);
+    return;
+  }
+  Handle handle;
+  handle.value = page;
+  handle.tier = Tier::kPinned;
+  physical.put(handle);
 }
 
 void Store::shed_clean(std::uint64_t bytes) {
@@ -78,8 +110,10 @@ void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
   if (result != CUDA_SUCCESS) device.raise(result, call, "copying pages between device and host");
 }
 
-void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep) {
+void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool together) {
+  if (victims.empty()) return;
   collect_dropped();
+  std::sort(victims.begin(), victims.end(), [](const Mapping* a, const Mapping* b) { return a->first < b->first; });
   const std::uint64_t cached_before = physical.cached_bytes(Tier::kPinned);
   std::vector<std::uint64_t> pages, dead;
   if (keep)
@@ -91,19 +125,12 @@ void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep
       }
   for (Mapping* mapping : victims) mapping->busy = true;
   shed_clean(pages.size() * config.page_bytes);
-  std::vector<Handle> slabs;
-  auto undo = [&] {
-    lock.drive([&] {
-      physical.give_back(slabs);
-      physical.trim(Tier::kPinned, cached_before);
-    });
-    changed_.notify_all();
-  };
+  std::vector<Handle> handles;
   auto release_victims = [&] {
     for (Mapping* mapping : victims) mapping->busy = false;
-    undo();
+    changed_.notify_all();
   };
-  CUresult result = lock.drive([&] { return physical.acquire(Tier::kPinned, pages.size(), slabs); });
+  CUresult result = lock.drive([&] { return physical.acquire(Tier::kPinned, pages.size(), handles, true, together); });
   if (result != CUDA_SUCCESS) release_victims();
   if (result == CUDA_ERROR_OUT_OF_MEMORY)
     throw Error(ErrorKind::kOutOfMemory,
@@ -112,45 +139,60 @@ void Store::swap_out(Lock& lock, const std::vector<Mapping*>& victims, bool keep
                     " (host_limit " + format_bytes(config.host_limit) + "): raise host_limit or free buffers",
                 result);
   if (result != CUDA_SUCCESS) device.raise(result, Call::cuMemHostAlloc, "allocating host memory for pages");
+  std::vector<std::uint64_t> slots = cut(handles);
+  auto return_unused = [&](const std::vector<std::uint64_t>& unused) {
+    for (std::uint64_t slot : unused) put_pinned(slot);
+    lock.drive([&] { physical.trim(Tier::kPinned, cached_before); });
+  };
   std::vector<Copy> copies;
-  for (std::size_t i = 0; i < pages.size(); ++i)
-    copies.push_back({table.address(pages[i]), slabs[i].value, config.page_bytes, false});
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (!copies.empty() && pages[i] == pages[i - 1] + 1 && slots[i] == slots[i - 1] + config.page_bytes &&
+        in_one_slab(slots[i - 1], slots[i]))
+      copies.back().bytes += config.page_bytes;
+    else
+      copies.push_back({table.address(pages[i]), slots[i], config.page_bytes, false});
+  }
   try {
     copy(lock, copies);
   } catch (...) {
     release_victims();
+    return_unused(slots);
     throw;
   }
-  PageTable::Failure failure;
+  struct Range {
+    std::uint64_t first, end;
+  };
+  std::vector<Range> ranges;
+  for (const Mapping* mapping : victims) ranges.push_back({mapping->first, mapping->end()});
+  const PageTable::Failure failure = table.unmap(lock, victims);  // leaves those that the driver refuses to unmap
   std::size_t next = 0;
-  std::vector<Handle> unused;
-  for (Mapping* mapping : victims) {
-    const std::uint64_t first = mapping->first, end = mapping->end();
-    PageTable::Failure failed = failure ? failure : table.unmap(lock, mapping);
-    if (failed) mapping->busy = false;
-    for (std::uint64_t page = first; page < end && !failed; ++page)
+  std::vector<std::uint64_t> unused;
+  for (const Range& range : ranges) {
+    const bool failed = table.mapping_at(range.first) != nullptr;
+    for (std::uint64_t page = range.first; page < range.end && !failed; ++page)
       if (table.page(page).swap) clean_bytes_ -= config.page_bytes;
-    if (!failed && !config.lazy) pool.change_place(first * config.page_bytes, end * config.page_bytes, Place::kUnbacked);
-    for (; next < pages.size() && pages[next] >= first && pages[next] < end; ++next) {
+    if (!failed && !config.lazy)
+      pool.change_place(range.first * config.page_bytes, range.end * config.page_bytes, Place::kUnbacked);
+    for (; next < pages.size() && pages[next] < range.end; ++next) {
       // Freed while it was copied: nobody's contents.
       if (failed || !live_in_page(pages[next])) {
-        unused.push_back(slabs[next]);
+        unused.push_back(slots[next]);
         continue;
       }
-      table.page(pages[next]).swap = slabs[next].value;
+      table.page(pages[next]).swap = slots[next];
       migrated_out_bytes += config.page_bytes;
     }
-    if (!failed) note_moved(first, end - first, Place::kUnbacked);
-    if (!failed && !config.lazy) give_up_addresses(first, end);
-    if (failed) failure = failed;
+    if (failed) continue;
+    note_moved(range.first, range.end - range.first, Place::kUnbacked);
+    if (!config.lazy) give_up_addresses(range.first, range.end);
   }
   for (std::uint64_t page : dead)
     if (!table.mapping_at(page))
       each_live(page * config.page_bytes, (page + 1) * config.page_bytes, [&](Block* block) {
         if (block->known) extras_.at(block).let_go = true;
       });
-  slabs.swap(unused);
-  undo();
+  changed_.notify_all();
+  return_unused(unused);
   if (failure) device.raise(failure.result, failure.call, "unmapping pages that were copied to the host");
 }
 
@@ -208,13 +250,20 @@ void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, 
   }
   std::vector<Copy> copies;
   std::vector<Refill> refills;
+  std::uint64_t copied = 0;
   std::size_t index = 0;
   for (const Run& run : runs)
     for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index) {
-      if (table.page(page).swap && !(index < skip.size() && skip[index]))
-        copies.push_back({table.address(page), table.page(page).swap, page_bytes, true});
-      else if (refillable(page))
+      if (const std::uint64_t swap = table.page(page).swap; swap && !(index < skip.size() && skip[index])) {
+        copied += page_bytes;
+        if (!copies.empty() && copies.back().device + copies.back().bytes == table.address(page) &&
+            copies.back().host + copies.back().bytes == swap && in_one_slab(swap - 1, swap))
+          copies.back().bytes += page_bytes;
+        else
+          copies.push_back({table.address(page), swap, page_bytes, true});
+      } else if (refillable(page)) {
         refills.push_back(refill_of(page));
+      }
     }
   try {
     copy(lock, copies);
@@ -223,7 +272,7 @@ void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, 
     undo();
     throw;
   }
-  migrated_in_bytes += copies.size() * page_bytes;
+  migrated_in_bytes += copied;
   note_filled(refills);
   for (Mapping* mapping : made) mapping->busy = false;
   settle(true);

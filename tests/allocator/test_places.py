@@ -1,0 +1,189 @@
+"""Where buffers are born, that moves are told, and that pins forbid them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import memx
+from memx import _native
+
+from .conftest import PAGE
+from .device import Kernels, pattern
+
+Make = Callable[..., _native.Resource]
+READ, WRITE = 1, 2
+
+
+def place_of(r: _native.Resource, address: int) -> str:
+    return next(b[4] for b in r.blocks() if b[0] == address)
+
+
+def test_placements(resource: Make, kernels: Kernels) -> None:
+    r = resource(device=4, host=4)
+    on_host = r.allocate(PAGE, placement="host")
+    on_device = r.allocate(4 * PAGE, placement="device")
+    spilled = r.allocate(PAGE)
+    assert [place_of(r, a) for a in (on_host, on_device, spilled)] == ["host", "device", "host"]
+    kernels.stamp(0, on_host, PAGE, 1 << 32)
+    kernels.verify(0, on_host, PAGE, 1 << 32)
+    kernels.synchronize()
+    assert kernels.mismatches == 0
+    with pytest.raises(memx.OutOfMemoryError, match="placement"):
+        r.allocate(PAGE, placement="device")
+    with pytest.raises(memx.InvalidValueError, match="'prefer_device', 'device' or 'host'"):
+        r.allocate(PAGE, placement="disk")
+    with pytest.raises(memx.InvalidStateError, match="host"):
+        resource(host=0).allocate(PAGE, placement="host")
+    with pytest.raises(memx.InvalidValueError, match="lazy"):
+        resource(lazy=True).allocate(PAGE, placement="host")
+
+
+def test_births_are_as_planned(resource: Make) -> None:
+    from memx.trace import events as ev
+
+    events: list[ev.Event] = [ev.Alloc("used", 2 * PAGE), ev.Alloc("idle", 4 * PAGE), ev.Alloc("other", 2 * PAGE)]
+    events += [ev.Kernel(reads=(ev.Operand("used"), ev.Operand("other")))] * 3
+    births = memx.plan.plan_births(events, 4 * PAGE)
+    r = resource(device=4, host=8)
+    r.expect([((), False, bool(on_host)) for on_host in births.on_host])
+    made = [r.allocate(n * PAGE) for n in (2, 4, 2)]
+    assert [place_of(r, a) for a in made] == ["device", "host", "device"]
+    assert place_of(r, r.allocate(PAGE)) == "host"  # nothing is said of this one, and the device is full
+
+
+def test_hot_pages_change_places_with_cold_ones(resource: Make, kernels: Kernels) -> None:
+    r = resource(device=4, host=8)
+    cold, cool, hot = r.allocate(2 * PAGE), r.allocate(2 * PAGE), r.allocate(2 * PAGE)
+    for i, address in enumerate((cold, cool, hot)):
+        kernels.stamp(0, address, 2 * PAGE, i + 1 << 32)
+    assert place_of(r, hot) == "host"
+    for address in (cool, hot):
+        r.end_use(r.begin_use([(address, 0, 2 * PAGE, READ)], 0))
+    kernels.synchronize()
+    r.rebalance()
+    r.check()
+    assert [place_of(r, a) for a in (cold, cool, hot)] == ["host", "device", "device"]
+    r.pin(hot)
+    r.end_use(r.begin_use([(cold, 0, 2 * PAGE, READ)], 0))
+    r.rebalance()
+    assert [place_of(r, a) for a in (cold, cool, hot)] == ["device", "host", "device"]
+    for i, address in enumerate((cold, cool, hot)):
+        kernels.verify(0, address, 2 * PAGE, i + 1 << 32)
+    kernels.synchronize()
+    assert kernels.mismatches == 0
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_pinned_pages_stay_where_they_are(resource: Make, lazy: bool) -> None:
+    r = resource(device=4, host=8, lazy=lazy)
+    tag = r.tag_id("t")
+    a = r.allocate(2 * PAGE, 0, 0, "prefer_device", tag)
+    r.end_use(r.begin_use([(a, 0, 2 * PAGE, WRITE)], 0))
+    r.pin(a)
+    before = r.generation(a)
+    for move in (lambda: r.evict(a), lambda: r.pause(tag)):
+        with pytest.raises(memx.InvalidStateError, match="pinned"):
+            move()
+    r.rebalance()
+    assert r.generation(a) == before
+    r.unpin(a)
+    r.evict(a)
+    assert r.generation(a) > before
+
+
+def test_moves_are_told(simulated: None) -> None:
+    told: list[tuple[int, int, str]] = []
+    mr = memx.MemoryResource(0, device_limit=4 * PAGE, host_limit=32 * PAGE, lazy=True, page=PAGE)
+    mr.on_move(told.extend)
+    a, b = mr.allocate(3 * PAGE), mr.allocate(3 * PAGE)
+    assert told == []
+    with mr.resident(a):
+        assert [(address, place) for address, _bytes, place in told] == [(int(a.handle), "device")]
+        assert sum(n for _, n, _ in told) == 3 * PAGE
+    told.clear()
+    generation = mr.generation(a)
+    with mr.resident(b):
+        assert {place for address, _, place in told if address < int(b.handle)} == {"unbacked"}
+        assert mr.generation(a) > generation
+    mr.on_move(None)
+    told.clear()
+    with mr.resident(a):
+        assert told == []
+    a.close()
+    b.close()
+
+
+def test_a_listener_may_use_the_resource_and_may_fail(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    mr = memx.MemoryResource(0, device_limit=4 * PAGE, host_limit=32 * PAGE, page=PAGE)
+    seen: list[int] = []
+
+    def listener(moves: list[tuple[int, int, str]]) -> None:
+        seen.append(mr.statistics()["migrated_out_bytes"])
+        raise RuntimeError(f"{len(moves)} moved")
+
+    mr.on_move(listener)
+    with mr.allocate(2 * PAGE) as buffer:
+        mr.evict(buffer)
+    assert seen == [2 * PAGE]
+    assert len(unraisable) == 1
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_paused_tag_takes_few_calls(resource: Make, kernels: Kernels, lazy: bool) -> None:
+    r = resource(device=300, host=600, lazy=lazy)
+    tag = r.tag_id("t")
+    sizes = [(1 + i % 7) * PAGE for i in range(40)]
+    buffers = [r.allocate(n, 0, 0, "prefer_device", tag) for n in sizes]
+    for i, (address, n) in enumerate(zip(buffers, sizes, strict=True)):
+        token = r.begin_use([(address, 0, n, WRITE)], 0)
+        kernels.stamp(0, address, n, i + 1 << 32)
+        r.end_use(token)
+    kernels.synchronize()
+    for _ in range(2):
+        before = r.statistics()["driver_calls"]
+        r.pause(tag)
+        r.check()
+        made = {name: n - before.get(name, 0) for name, n in r.statistics()["driver_calls"].items()}
+        assert made.get("cuMemUnmap", 0) == 1
+        assert made["cuMemcpyDtoHAsync"] <= 8
+        assert made.get("cuMemHostAlloc", 0) <= 8
+        out = np.empty(sizes[3], np.uint8)
+        r.read(buffers[3], 0, out)
+        assert np.array_equal(out, pattern(4 << 32, sizes[3]))
+        r.resume(tag)
+        for i, (address, n) in enumerate(zip(buffers, sizes, strict=True)):
+            token = r.begin_use([(address, 0, n, READ | WRITE)], 0)
+            kernels.verify(0, address, n, i + 1 << 32)
+            kernels.stamp(0, address, n, i + 1 << 32)
+            r.end_use(token)
+        kernels.synchronize()
+        assert kernels.mismatches == 0
+    for address in buffers[::2]:  # parts of what is pinned together go one by one
+        r.free(address)
+        r.check()
+
+
+def test_a_paused_tags_pages_serve_another(resource: Make) -> None:
+    r = resource(device=16, host=0)
+    one, two = r.tag_id("one"), r.tag_id("two")
+    a = r.allocate(12 * PAGE, 0, 0, "device", one)
+    before = r.statistics()["driver_calls"]
+    r.pause(one, keep=False)
+    b = r.allocate(12 * PAGE, 0, 0, "device", two)
+    made = r.statistics()["driver_calls"]
+    for name in ("cuMemCreate", "cuMemRelease"):
+        assert made.get(name, 0) == before.get(name, 0)
+    with pytest.raises(memx.OutOfMemoryError):
+        r.resume(one)
+    r.pause(two, keep=False)
+    r.resume(one)
+    assert r.statistics()["driver_calls"]["cuMemCreate"] == before["cuMemCreate"]
+    r.free(a)
+    r.free(b)
