@@ -235,7 +235,22 @@ class Store {
   void give_up_addresses(std::uint64_t first, std::uint64_t end);
   Block* allocate_lazy(Lock& lock, const Request& request);
 
+  // Runs on their way to the device, their pages in transit and their mappings busy.
+  struct Arrival {
+    std::vector<Run> runs;
+    Tier tier;
+    std::uint64_t cached_before;
+    std::vector<std::vector<Handle>> handles;  // not mapped yet
+    std::vector<Mapping*> made;
+    std::vector<Refill> refills;
+    std::uint64_t copied = 0;
+    CUresult result = CUDA_SUCCESS;
+    Call call = Call::cuStreamSynchronize;
+  };
+
   // residency.cpp
+  // Part after part, so that one comes in while room is made for the next. `again`: another thread was there meanwhile.
+  Room bring(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Slot slot, bool& again);
   bool hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapping*>& held, std::vector<Run>& runs,
                   Lock& lock);
   bool swapped(const std::vector<Run>& runs);
@@ -281,8 +296,14 @@ class Store {
   // swap.cpp
   // `together`: they will come back together.
   void swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool together = false);
-  // New mappings come back held.
+  // Maps the runs and queues the copies of their contents; to be finished, whatever happens in between.
+  Arrival start_arrival(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier);
+  // Waits for them. The new mappings come back held; or nothing has changed, and it throws.
+  void finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& out);
+  void undo_arrival(Lock& lock, Arrival& arrival);
+  void settle_arrival(const Arrival& arrival, bool arrived);
   void swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
+  CUresult queue(const std::vector<Copy>& copies, CUstream stream, Call& call);
   void copy(Lock& lock, const std::vector<Copy>& copies);
   CUresult finish_copies(CUstream stream);
   std::vector<std::uint64_t> cut(const std::vector<Handle>& handles);  // into addresses of single pinned pages
@@ -312,7 +333,7 @@ class Store {
 
   bool is_private(std::uint32_t tag) const { return tag < private_.size() && private_[tag]; }
 
-  CUstream stream_ = nullptr, other_stream_ = nullptr;  // memx's own, for copies; the other takes turns with it in refills
+  CUstream stream_ = nullptr, in_stream_ = nullptr;  // memx's own: for copies, and for those to the device
   std::unique_ptr<Eviction> eviction_;
   std::unordered_map<const Block*, Extra> extras_;
   std::vector<std::shared_ptr<const Expected>> expected_;  // of the next allocations, last first

@@ -97,10 +97,6 @@ void Store::refill(Lock& lock, const std::vector<Refill>& pages) {
   std::vector<Handle> staging;
   lock.drive([&] {
     while (count && physical.acquire(Tier::kPinned, count, staging) != CUDA_SUCCESS) count /= 2;
-    if (!other_stream_) {
-      ContextScope current(device);
-      if (MEMX_CALL(device, cuStreamCreate, &other_stream_, unsigned(CU_STREAM_NON_BLOCKING)) != CUDA_SUCCESS) other_stream_ = nullptr;
-    }
   });
   std::vector<std::byte> ordinary(count ? 0 : page_bytes);
   std::vector<std::byte*> buffers;
@@ -111,7 +107,7 @@ void Store::refill(Lock& lock, const std::vector<Refill>& pages) {
   lock.unlock();
   std::exception_ptr thrown;
   CUresult result = CUDA_SUCCESS;
-  auto stream_of = [&](std::size_t buffer) { return buffer % 2 && other_stream_ ? other_stream_ : stream_; };
+  auto stream_of = [&](std::size_t buffer) { return buffer % 2 ? in_stream_ : stream_; };
   for (std::size_t i = 0; i < pages.size() && result == CUDA_SUCCESS && !thrown; ++i) {
     const std::size_t buffer = i % buffers.size();
     if (i >= buffers.size()) {
@@ -134,8 +130,8 @@ void Store::refill(Lock& lock, const std::vector<Refill>& pages) {
   Call call = Call::cuMemcpyHtoDAsync;
   {
     ContextScope current(device);
-    for (CUstream stream : {stream_, other_stream_}) {
-      const CUresult over = stream ? finish_copies(stream) : CUDA_SUCCESS;
+    for (CUstream stream : {stream_, in_stream_}) {
+      const CUresult over = finish_copies(stream);
       if (result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
         result = over;
         call = Call::cuStreamSynchronize;

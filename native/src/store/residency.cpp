@@ -1,6 +1,7 @@
 // Use of buffers: what is needed is on the device and stays there meanwhile; what is idle gives way.
 #include <algorithm>
 #include <chrono>
+#include <exception>
 
 #include "memx/store.h"
 
@@ -170,27 +171,21 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
         throw Error(ErrorKind::kInvalidState,
                     "pages of this use are not on the device, and nothing is moved while its stream is captured: use "
                     "the buffers once before the capture, or pin them");
-      if (missing > room) {
-        Room made = make_room(lock, missing - room, slot);
-        // Nothing that anybody else will give back: waiting would not help.
-        const bool others = pinned_bytes_ > own || moving_ > 0;
-        let_go(held);
-        if (made == Room::kMade) continue;
-        if (made == Room::kHostFull || !others || in_use_by_this_thread()) {
-          Request request;
-          request.requested = request.bytes = missing;
-          throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));
-        }
-        wait_for_change(lock, "buffers that other threads use");
-        continue;
-      }
       Skip skip;
       for (std::size_t i = 0; i < pages.size(); ++i)
         if (!table.mapping_at(pages[i])) skip.push_back(overwritten[i]);
-      swap_in(lock, runs, skip, Tier::kDevice, held);
-      faulted_bytes += missing;
+      bool again = false;
+      const Room made = bring(lock, runs, skip, slot, again);
+      // Nothing that anybody else will give back: waiting would not help.
+      const bool others = pinned_bytes_ > own || moving_ > 0;
       let_go(held);
-      continue;
+      if (made == Room::kMade || again) continue;
+      if (made == Room::kHostFull || !others || in_use_by_this_thread()) {
+        Request request;
+        request.requested = request.bytes = missing;
+        throw Error(ErrorKind::kOutOfMemory, out_of_memory(request, CUDA_SUCCESS));
+      }
+      wait_for_change(lock, "buffers that other threads use");
     }
   } catch (...) {
     let_go(held);
@@ -232,6 +227,60 @@ void Store::end_use(Lock& lock, std::uint64_t token) {
     table.touch(mapping, rank, config.lazy ? priority(mapping) : 0);
   }
   let_go(use.mappings);
+}
+
+Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Slot slot, bool& again) {
+  constexpr std::uint64_t kPartPages = 16;
+  const std::uint64_t page_bytes = config.page_bytes;
+  struct Part {
+    std::vector<Run> runs;
+    Skip skip;
+    std::uint64_t pages = 0;
+  };
+  std::uint64_t missing = 0;
+  for (const Run& run : runs) missing += run.pages;
+  // Where there is room for all, there is nothing to make way meanwhile.
+  const std::uint64_t part_pages = missing * page_bytes > physical.room_bytes(Tier::kDevice) ? kPartPages : missing;
+  std::vector<Part> parts;
+  std::size_t index = 0;
+  for (const Run& run : runs)
+    for (std::uint64_t done = 0; done < run.pages;) {
+      if (parts.empty() || parts.back().pages == part_pages) parts.emplace_back();
+      Part& part = parts.back();
+      const std::uint64_t pages = std::min(run.pages - done, part_pages - part.pages);
+      part.runs.push_back({run.first + done, pages});
+      for (std::uint64_t i = 0; i < pages; ++i, ++index) part.skip.push_back(index < skip.size() && skip[index]);
+      part.pages += pages;
+      done += pages;
+    }
+  std::vector<Arrival> arrivals;
+  std::exception_ptr thrown;
+  Room made = Room::kMade;
+  try {
+    for (Part& part : parts) {
+      const std::uint64_t room = physical.room_bytes(Tier::kDevice), needed = part.pages * page_bytes;
+      if (needed > room) made = make_room(lock, needed - room, slot);
+      for (const Run& run : part.runs)
+        for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
+          again = again || table.mapping_at(page) || table.page(page).transit;
+      again = again || (made == Room::kMade && needed > physical.room_bytes(Tier::kDevice));
+      if (made != Room::kMade || again) break;
+      arrivals.push_back(start_arrival(lock, std::move(part.runs), part.skip, Tier::kDevice));
+    }
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  std::vector<Mapping*> arrived;
+  for (Arrival& arrival : arrivals) {
+    try {
+      finish_arrival(lock, arrival, arrived);
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
+  }
+  let_go(arrived);
+  if (thrown) std::rethrow_exception(thrown);
+  return made;
 }
 
 // What free pages on the device wait for.

@@ -29,8 +29,11 @@ Store::Store(Device& device, const Config& config, Locks& locks)
       pool(order, space.base(), space.pages() * config.page_bytes),
       eviction_(make_eviction(config.eviction)) {
   ContextScope current(device);
-  CUresult result = MEMX_CALL(device, cuStreamCreate, &stream_, unsigned(CU_STREAM_NON_BLOCKING));
-  if (result != CUDA_SUCCESS) device.raise(result, Call::cuStreamCreate, "creating the copy stream");
+  for (CUstream* stream : {&stream_, &in_stream_})
+    if (CUresult result = MEMX_CALL(device, cuStreamCreate, stream, unsigned(CU_STREAM_NON_BLOCKING)); result != CUDA_SUCCESS) {
+      if (stream == &in_stream_) MEMX_CALL(device, cuStreamDestroy, stream_);
+      device.raise(result, Call::cuStreamCreate, "creating the copy streams");
+    }
   Lock lock(locks);
   probe_host(lock);
 }
@@ -44,7 +47,7 @@ Store::~Store() {
     }
   });
   collect_dropped();
-  for (CUstream stream : {stream_, other_stream_})
+  for (CUstream stream : {stream_, in_stream_})
     if (stream) MEMX_CALL(device, cuStreamDestroy, stream);
 }
 

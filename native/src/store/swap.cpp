@@ -84,22 +84,27 @@ CUresult Store::finish_copies(CUstream stream) {
   return result;
 }
 
+CUresult Store::queue(const std::vector<Copy>& copies, CUstream stream, Call& call) {
+  ContextScope current(device);
+  for (const Copy& c : copies) {
+    call = c.in ? Call::cuMemcpyHtoDAsync : Call::cuMemcpyDtoHAsync;
+    void* host = reinterpret_cast<void*>(c.host);
+    const CUresult result = c.in ? MEMX_CALL(device, cuMemcpyHtoDAsync, c.device, host, std::size_t(c.bytes), stream)
+                                 : MEMX_CALL(device, cuMemcpyDtoHAsync, host, c.device, std::size_t(c.bytes), stream);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
   if (copies.empty()) return;
   ++moving_;
   lock.unlock();
-  CUresult result = CUDA_SUCCESS;
   Call call = Call::cuStreamSynchronize;
+  CUresult result = queue(copies, stream_, call);
   {
     ContextScope current(device);
-    for (const Copy& c : copies) {
-      call = c.in ? Call::cuMemcpyHtoDAsync : Call::cuMemcpyDtoHAsync;
-      void* host = reinterpret_cast<void*>(c.host);
-      result = c.in ? MEMX_CALL(device, cuMemcpyHtoDAsync, c.device, host, std::size_t(c.bytes), stream_)
-                    : MEMX_CALL(device, cuMemcpyDtoHAsync, host, c.device, std::size_t(c.bytes), stream_);
-      if (result != CUDA_SUCCESS) break;
-    }
-    CUresult over = finish_copies(stream_);
+    const CUresult over = finish_copies(stream_);
     if (result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
       result = over;
       call = Call::cuStreamSynchronize;
@@ -196,88 +201,120 @@ void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool 
   if (failure) device.raise(failure.result, failure.call, "unmapping pages that were copied to the host");
 }
 
-void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out) {
-  const std::uint64_t page_bytes = config.page_bytes;
-  const std::uint64_t cached_before = physical.cached_bytes(tier);
-  for (const Run& run : runs) set_transit(run.first, run.pages, true);
-  std::vector<std::vector<Handle>> handles(runs.size());
-  PageTable::Failure failure{CUDA_SUCCESS, Call::cuMemCreate};
-  lock.drive([&] {
-    for (std::size_t i = 0; i < runs.size() && !failure; ++i) failure.result = physical.acquire(tier, runs[i].pages, handles[i]);
-  });
-  std::vector<Mapping*> made;
-  for (std::size_t i = 0; i < runs.size() && !failure; ++i) {
-    failure = table.map(lock, runs[i].first, handles[i]);
-    if (failure) break;
-    for (std::uint64_t page = runs[i].first; page < runs[i].first + runs[i].pages; page = made.back()->end()) {
-      made.push_back(table.mapping_at(page));
-      table.set_live(made.back(), pool.live_bytes_in(page * page_bytes, made.back()->end() * page_bytes));
-      hold(made.back());
-      made.back()->busy = true;
+void Store::settle_arrival(const Arrival& arrival, bool arrived) {
+  for (const Run& run : arrival.runs) {
+    set_transit(run.first, run.pages, false);
+    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) {
+      if (!table.page(page).swap) continue;
+      if (arrived) clean_bytes_ += config.page_bytes;
+      // An eager page may be written at any time, without a word to us.
+      if ((arrived && !config.lazy) || !live_in_page(page)) drop_swap(page);
     }
   }
-  auto settle = [&](bool arrived) {
-    for (const Run& run : runs) {
-      set_transit(run.first, run.pages, false);
-      for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) {
-        if (!table.page(page).swap) continue;
-        if (arrived) clean_bytes_ += config.page_bytes;
-        // An eager page may be written at any time, without a word to us.
-        if ((arrived && !config.lazy) || !live_in_page(page)) drop_swap(page);
-      }
+  changed_.notify_all();
+}
+
+void Store::undo_arrival(Lock& lock, Arrival& arrival) {
+  std::vector<Mapping*> held = arrival.made;
+  let_go(held);
+  for (Mapping* mapping : arrival.made)
+    if (table.unmap(lock, mapping)) table.strand(mapping);
+  lock.drive([&] {
+    for (auto& rest : arrival.handles) physical.give_back(rest);
+    physical.trim(arrival.tier, arrival.cached_before);
+  });
+  settle_arrival(arrival, false);
+  if (config.lazy) return;
+  for (const Run& run : arrival.runs) {
+    pool.change_place(run.first * config.page_bytes, (run.first + run.pages) * config.page_bytes, Place::kUnbacked);
+    give_up_addresses(run.first, run.first + run.pages);
+  }
+}
+
+Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Skip& skip, Tier tier) {
+  const std::uint64_t page_bytes = config.page_bytes;
+  Arrival arrival{std::move(to_be), tier, physical.cached_bytes(tier), {}, {}, {}};
+  const std::vector<Run>& runs = arrival.runs;
+  for (const Run& run : runs) set_transit(run.first, run.pages, true);
+  arrival.handles.resize(runs.size());
+  PageTable::Failure failure{CUDA_SUCCESS, Call::cuMemCreate};
+  lock.drive([&] {
+    for (std::size_t i = 0; i < runs.size() && !failure; ++i)
+      failure.result = physical.acquire(tier, runs[i].pages, arrival.handles[i]);
+  });
+  for (std::size_t i = 0; i < runs.size() && !failure; ++i) {
+    failure = table.map(lock, runs[i].first, arrival.handles[i]);
+    if (failure) break;
+    for (std::uint64_t page = runs[i].first; page < runs[i].first + runs[i].pages; page = arrival.made.back()->end()) {
+      Mapping* mapping = table.mapping_at(page);
+      arrival.made.push_back(mapping);
+      table.set_live(mapping, pool.live_bytes_in(page * page_bytes, mapping->end() * page_bytes));
+      hold(mapping);
+      mapping->busy = true;
     }
-    changed_.notify_all();
-  };
-  auto undo = [&] {
-    std::vector<Mapping*> held = made;
-    let_go(held);
-    for (Mapping* mapping : made)
-      if (table.unmap(lock, mapping)) table.strand(mapping);
-    lock.drive([&] {
-      for (auto& rest : handles) physical.give_back(rest);
-      physical.trim(tier, cached_before);
-    });
-    settle(false);
-    if (config.lazy) return;
-    for (const Run& run : runs) {
-      pool.change_place(run.first * page_bytes, (run.first + run.pages) * page_bytes, Place::kUnbacked);
-      give_up_addresses(run.first, run.first + run.pages);
-    }
-  };
+  }
   if (failure) {
-    undo();
+    undo_arrival(lock, arrival);
     device.raise(failure.result, failure.call, "backing pages of buffers in use");
   }
   std::vector<Copy> copies;
-  std::vector<Refill> refills;
-  std::uint64_t copied = 0;
   std::size_t index = 0;
   for (const Run& run : runs)
     for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index) {
       if (const std::uint64_t swap = table.page(page).swap; swap && !(index < skip.size() && skip[index])) {
-        copied += page_bytes;
+        arrival.copied += page_bytes;
         if (!copies.empty() && copies.back().device + copies.back().bytes == table.address(page) &&
             copies.back().host + copies.back().bytes == swap && in_one_slab(swap - 1, swap))
           copies.back().bytes += page_bytes;
         else
           copies.push_back({table.address(page), swap, page_bytes, true});
       } else if (refillable(page)) {
-        refills.push_back(refill_of(page));
+        arrival.refills.push_back(refill_of(page));
       }
     }
+  ++moving_;
+  if (!copies.empty()) lock.drive([&] { arrival.result = queue(copies, in_stream_, arrival.call); });
+  return arrival;
+}
+
+void Store::finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& out) {
+  if (arrival.copied) {
+    lock.unlock();
+    {
+      ContextScope current(device);
+      const CUresult over = finish_copies(in_stream_);
+      if (arrival.result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
+        arrival.result = over;
+        arrival.call = Call::cuStreamSynchronize;
+      }
+    }
+    lock.lock();
+  }
+  --moving_;
+  if (arrival.result != CUDA_SUCCESS) {
+    undo_arrival(lock, arrival);
+    device.raise(arrival.result, arrival.call, "copying pages between device and host");
+  }
   try {
-    copy(lock, copies);
-    refill(lock, refills);
+    refill(lock, arrival.refills);
   } catch (...) {
-    undo();
+    undo_arrival(lock, arrival);
     throw;
   }
-  migrated_in_bytes += copied;
-  note_filled(refills);
-  for (Mapping* mapping : made) mapping->busy = false;
-  settle(true);
-  for (const Run& run : runs) note_moved(run.first, run.pages, tier == Tier::kDevice ? Place::kDevice : Place::kHost);
-  out.insert(out.end(), made.begin(), made.end());
+  migrated_in_bytes += arrival.copied;
+  note_filled(arrival.refills);
+  for (Mapping* mapping : arrival.made) mapping->busy = false;
+  settle_arrival(arrival, true);
+  for (const Run& run : arrival.runs) {
+    if (config.lazy) faulted_bytes += run.pages * config.page_bytes;
+    note_moved(run.first, run.pages, arrival.tier == Tier::kDevice ? Place::kDevice : Place::kHost);
+  }
+  out.insert(out.end(), arrival.made.begin(), arrival.made.end());
+}
+
+void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out) {
+  Arrival arrival = start_arrival(lock, runs, skip, tier);
+  finish_arrival(lock, arrival, out);
 }
 
 }  // namespace memx
