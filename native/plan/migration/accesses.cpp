@@ -17,7 +17,8 @@ Accesses::Accesses(std::span<const Bytes> sizes, std::span<const std::int64_t> k
     if (bytes <= 0) throw std::invalid_argument("an object without bytes");
   for (Index k = 0; k < m; ++k) {
     if (objects[k] < 0 || objects[k] >= n) throw std::invalid_argument("an access to no object");
-    if (at[k] < 0 || at[k] >= INT32_MAX || (k > 0 && at[k] < at[k - 1])) throw std::invalid_argument("steps out of order");
+    if (at[k] < 0 || at[k] >= INT32_MAX || (k > 0 && at[k] < at[k - 1]))
+      throw std::invalid_argument("steps out of order");
     object[k] = static_cast<Index>(objects[k]);
     step[k] = static_cast<Index>(at[k]);
     writes[k] = (modes[k] & kWrites) != 0;

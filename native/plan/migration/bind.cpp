@@ -34,7 +34,8 @@ Homes homes_of(const Accesses& problem, const Segments& segments, std::span<cons
   if (column.size() != problem.size.size()) throw nb::value_error("homes of another number of objects");
   Homes homes(column.begin(), column.end());
   for (Index o = 0; o < problem.objects(); ++o)
-    if (homes[o] < 0 || homes[o] > segments.reach(problem.size[o])) throw nb::value_error("an object too large for its segment");
+    if (homes[o] < 0 || homes[o] > segments.reach(problem.size[o]))
+      throw nb::value_error("an object too large for its segment");
   return homes;
 }
 
@@ -53,7 +54,8 @@ nb::tuple as_tuple(const Accesses& problem, const std::vector<Individual>& popul
 
 std::vector<Individual> population_of(Pricer& pricer, const Column& rows) {
   const auto n = static_cast<std::size_t>(pricer.problem.objects());
-  if (n == 0 || rows.shape(0) == 0 || rows.shape(0) % n) throw nb::value_error("a population of another number of objects");
+  if (n == 0 || rows.shape(0) == 0 || rows.shape(0) % n)
+    throw nb::value_error("a population of another number of objects");
   std::vector<Individual> population;
   for (std::size_t i = 0; i < rows.shape(0); i += n)
     population.push_back({homes_of(pricer.problem, pricer.segments, view(rows).subspan(i, n)), {}});
@@ -142,7 +144,9 @@ nb::tuple settled(const Accesses& problem, const Column& bytes, bool exclusive, 
                   std::int64_t rounds, std::uint64_t seed, double seconds) {
   const Segments segments = segments_of(bytes, exclusive);
   const Homes chosen = homes_of(problem, segments, view(homes));
-  return decisions(problem, run(seconds, [&](Stop& stop) { return settle(problem, segments, chosen, rounds, seed, stop); }));
+  return decisions(problem, run(seconds, [&](Stop& stop) {
+                     return settle(problem, segments, chosen, rounds, seed, stop);
+                   }));
 }
 
 nb::tuple held(const Accesses& problem, Bytes capacity, const Numbers& priority, std::int64_t rounds, Bytes goal,
@@ -173,10 +177,12 @@ void bind(nb::module_& m) {
   nb::class_<Accesses>(m, "Accesses")
       .def("__init__", &make, "size"_a, "keep"_a, "object"_a, "step"_a, "mode"_a)
       .def_ro("base", &Accesses::base);
-  m.def("first_generation", &first_generation, "problem"_a, "segments"_a, "exclusive"_a, "count"_a, "seed"_a, "seconds"_a);
+  m.def("first_generation", &first_generation, "problem"_a, "segments"_a, "exclusive"_a, "count"_a, "seed"_a,
+        "seconds"_a);
   m.def("evolve", &evolve, "problem"_a, "segments"_a, "exclusive"_a, "population"_a, "seed"_a, "generations"_a,
         "patience"_a, "local"_a, "goal"_a, "seconds"_a);
-  m.def("anneal", &anneal, "problem"_a, "segments"_a, "exclusive"_a, "homes"_a, "seed"_a, "moves"_a, "goal"_a, "seconds"_a);
+  m.def("anneal", &anneal, "problem"_a, "segments"_a, "exclusive"_a, "homes"_a, "seed"_a, "moves"_a, "goal"_a,
+        "seconds"_a);
   m.def("greedy_homes", &greedy, "problem"_a, "segments"_a, "exclusive"_a, "order"_a, "tight"_a, "seconds"_a);
   m.def("branch", &search, "problem"_a, "segments"_a, "exclusive"_a, "below"_a, "nodes"_a, "seconds"_a);
   m.def("assignable", &can_assign, "problem"_a, "segments"_a, "exclusive"_a, "steps"_a, "nodes"_a, "seconds"_a);

@@ -16,8 +16,8 @@ struct Searched {
   Cost best;
 };
 
-// Looks for an assignment without excess that costs less than `below`. More objects in a segment never cost less, so what
-// is assigned so far is a bound.
+// Looks for an assignment without excess that costs less than `below`. More objects in a segment never cost less, so
+// what is assigned so far is a bound.
 Searched branch(Pricer& pricer, Cost below, std::int64_t nodes, Stop& stop);
 
 // Whether the objects of the accesses before `steps` can be assigned without excess; nothing if that took too long.

@@ -1,5 +1,6 @@
-// A genetic algorithm over assignments of objects to segments, after CN114398182B: the largest objects make the segments,
-// the first generation assigns the others at random in order of access and size, the fitness is the bytes moved.
+// A genetic algorithm over assignments of objects to segments, after CN114398182B: the largest objects make the
+// segments, the first generation assigns the others at random in order of access and size, the fitness is the bytes
+// moved.
 #pragma once
 
 #include <cstdint>

@@ -150,7 +150,8 @@ void Gaps::improve(std::int64_t rounds, Bytes goal, Random& random, Stop& stop) 
       if (room(wanted)) break;
       const Gap& gap = gaps_[g];
       // Only where it helps.
-      if (load_.most(std::max(gap.from, wanted.from), std::min(gap.to, wanted.to)) + wanted.bytes <= capacity_) continue;
+      const Bytes most = load_.most(std::max(gap.from, wanted.from), std::min(gap.to, wanted.to));
+      if (most + wanted.bytes <= capacity_) continue;
       drop(g);
       removed.push_back(g);
     }

@@ -127,7 +127,8 @@ void Placement::move(Index object, Index segment) {
 
 bool Placement::swap_if_below(Index a, Index b, Cost than) {
   const Index s = homes_[a], t = homes_[b];
-  if (s == t || pricer_.segments.reach(pricer_.problem.size[a]) < t || pricer_.segments.reach(pricer_.problem.size[b]) < s)
+  const auto reach = [&](Index object) { return pricer_.segments.reach(pricer_.problem.size[object]); };
+  if (s == t || reach(a) < t || reach(b) < s)
     return false;
   left_of_ = -1;
   std::vector<Index> one, two;

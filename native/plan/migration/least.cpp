@@ -103,7 +103,8 @@ std::optional<Bytes> Memory::least(std::span<const Index> accesses, Bytes capaci
         return true;
       };
       // Sets of victims from the largest down, each ended by the one that makes it enough: none is superfluous.
-      const auto choose = [&](auto&& self, std::size_t from_candidate, std::uint64_t victims, Bytes left, Bytes paid) -> bool {
+      const auto choose = [&](auto&& self, std::size_t from_candidate, std::uint64_t victims, Bytes left,
+                              Bytes paid) -> bool {
         if (--work < 0) return false;
         if (left <= 0) return arrive(victims);
         if (paid + left > spare) return true;
