@@ -221,6 +221,7 @@ def replay(arguments: argparse.Namespace) -> None:
     from memx.replay import replay as run
 
     page = 4096
+    prepare_device(Limits(4 << 30, 64 << 30, page, "default", True), True)
     print("| trace | device/peak | mode | bound | claimed | moved | in | out | wrong bytes | races |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for path in sorted(arguments.data.glob("traces/*.jsonl.gz")):
@@ -237,7 +238,6 @@ def replay(arguments: argparse.Namespace) -> None:
                     target = Path(folder) / "schedule.json"
                     write_schedule(target, plan, Source(str(path), "", "trace", page), page)
                     limits = Limits(capacity, 64 << 30, page, "default", True)
-                    prepare_device(Limits(4 << 30, 64 << 30, page, "default", True), True)
                     result = run(trace, limits, plan=target)
                 moved = result.migrated_in_bytes + result.migrated_out_bytes
                 print(

@@ -59,6 +59,7 @@ class ScheduledOperations(Operations):
         self._number_of: dict[ev.Id, int] = {}
         self._buffer_of: dict[int, Buffer] = {}
         self._staged: dict[int, Buffer] = {}
+        self._parting: dict[int, int | None] = {}  # freed by the trace, by stream, and still there
         self._allocations = 0
         self._kernels = 0
         self._staged_bytes = (0, 0)
@@ -157,15 +158,14 @@ class ScheduledOperations(Operations):
         self._buffer_of[number] = staged
 
     def _free(self, event: ev.Free) -> None:
-        number = self._number_of.pop(event.id, None)
-        if number is not None:
-            # What would be written back later has to go now.
-            last = self._last_moves.get(number)
-            if last is not None and last.kind == "out" and last.step >= self._kernels:
-                self._do(last, 0)
-            self._staged.pop(number, None)
-            self._buffer_of.pop(number, None)
-        super()._free(event)
+        number = self._number_of.pop(event.id, None) if event.expect in ("ok", "any") else None
+        last = None if number is None else self._last_moves.get(number)
+        if last is None or last.step < self._kernels:
+            super()._free(event)
+            return
+        # It goes when the schedule says, and is freed then: pages that a free leaves mapped would be shared later.
+        self.buffers.remove(event.id)
+        self._parting[last.object] = None if event.stream is None else self._stream(event.stream)
 
     def _kernel(self, event: ev.Kernel) -> None:
         if event.expect not in ("ok", "any"):
@@ -194,9 +194,7 @@ class ScheduledOperations(Operations):
             self._do(move, stream)
 
     def _do(self, move: Move, stream: int) -> None:
-        buffer = self._buffer_of.get(move.object) or self._staged.get(move.object)
-        if buffer is None:  # freed by now
-            return
+        buffer = self._buffer_of.get(move.object) or self._staged[move.object]
         if move.kind == "in":
             self._resource.prefetch(buffer.address, stream)
         elif move.kind == "make":
@@ -205,3 +203,5 @@ class ScheduledOperations(Operations):
             self._resource.end_use(self._resource.begin_use([operand], stream))
         else:
             self._resource.evict(buffer.address)
+            if move.object in self._parting:
+                self._resource.free(buffer.address, self._parting.pop(move.object))

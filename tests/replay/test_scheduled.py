@@ -21,6 +21,7 @@ from memx.cli import cli
 from memx.errors import InvalidValueError, PlanError
 from memx.plan import read_migration, segments
 from memx.plan.inputs import Source
+from memx.plan.migration import Move, check_moves
 from memx.plan.migration.files import SavedSchedule, read_schedule, write_schedule
 from memx.replay import Limits, Result, replay
 from memx.trace import Trace
@@ -89,7 +90,7 @@ def programs(draw: st.DrawFn) -> tuple[list[ev.Event], int]:
         if kind == "alloc" or not live:
             name = draw(st.integers(0, 6))
             if name not in live:
-                size = draw(st.integers(1, 3 * PAGE))
+                size = draw(st.integers(1, 9 * PAGE))
                 live[name] = -(-size // PAGE)
                 events.append(ev.Alloc(name, size, tag=draw(st.sampled_from([None, "keep"]))))
         elif kind == "free":
@@ -101,7 +102,7 @@ def programs(draw: st.DrawFn) -> tuple[list[ev.Event], int]:
             reads, writes = draw(some), draw(some)
             least = max(least, sum(live[o] for o in {*reads, *writes}))
             events.append(ev.Kernel(tuple(map(ev.Operand, reads)), tuple(map(ev.Operand, writes))))
-    return events, draw(st.integers(least, least + 4))
+    return events, draw(st.integers(least, least + 20))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -112,6 +113,26 @@ def test_so_they_do_in_any_program(tmp_path: Path, program: tuple[list[ev.Event]
     if schedule is not None:
         result = replay(events, limits(schedule.capacity), plan=schedule)
         assert moved(result) == (schedule.moved.in_bytes, schedule.moved.out_bytes)
+
+
+def test_an_object_goes_alone_though_it_lies_where_a_wide_one_was() -> None:
+    """Handles of several pages, mapped for a buffer that is freed, would be shared by those that have its place."""
+    events: list[ev.Event] = [
+        ev.Alloc("a", 8 * PAGE),
+        ev.Kernel(writes=(ev.Operand("a"),)),
+        ev.Free("a"),
+        ev.Alloc("b", 5 * PAGE),
+        ev.Alloc("c", 3 * PAGE),
+        ev.Kernel(writes=(ev.Operand("b"), ev.Operand("c"))),
+        ev.Kernel(reads=(ev.Operand("c"),)),
+        ev.Kernel(reads=(ev.Operand("b"),)),
+    ]
+    comes, goes = [(0, 0, "make"), (1, 1, "make"), (1, 2, "make"), (3, 1, "in")], [(1, 0, "drop"), (2, 1, "out")]
+    rows = sorted([*comes, *goes, (4, 1, "drop"), (4, 2, "drop")], key=lambda row: (row[0], row[2] in ("in", "make")))
+    moves = [Move(*row) for row in rows]
+    problem = read_migration(events)
+    schedule = SavedSchedule(problem, moves, check_moves(problem, moves, 16 * PAGE), 16 * PAGE, 1, "")
+    assert moved(replay(events, limits(16 * PAGE), plan=schedule)) == (5 * PAGE, 5 * PAGE)
 
 
 def test_copies_go_on_while_earlier_work_is_held_up(tmp_path: Path) -> None:
