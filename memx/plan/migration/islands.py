@@ -104,6 +104,8 @@ class Island:
         return self.rows[:objects]
 
 
+_GREEDY_SHARE = 1.5
+
 # By whether segments are exclusive: orders of the inner loops' greedy assignment, and whether it takes the tightest of
 # equal segments; one for each of the first islands.
 GREEDY = {True: ((2, True), (2, False)), False: ((1, False), (2, False))}
@@ -162,7 +164,8 @@ def evolve_all(
         return _share(deadline, effort.islands, pool)
 
     kinds = [*(GREEDY[task.exclusive] if effort.local else ()), *[None] * effort.islands]
-    seconds = max(0.0, deadline - time.perf_counter())
+    # A greedy start is worth a part of what comes after, where that is all there is time for.
+    seconds = _GREEDY_SHARE * max(0.0, deadline - time.perf_counter())
     first = [(task, effort.population, _seed(seed, i), kinds[i], seconds) for i in range(effort.islands)]
     islands = [_sorted(island, len(problem.chosen)) for island in pool.map(found, problem, first)]
     waited = 0
