@@ -38,9 +38,8 @@ def main() -> None:
     r = _native.Resource(0, DEVICE * PAGE, 8 * DEVICE * PAGE, lazy=True, page=PAGE)
     rng = random.Random(arguments.seed)
     live: list[tuple[int, int]] = []
-    print(
-        f"{'events':>12} {'resident MiB':>13} {'handles':>8} {'mappings':>9} {'pinned MiB':>11} {'moved GiB':>10} {'s':>6}"
-    )
+    titles = ("events", "resident MiB", "handles", "mappings", "pinned MiB", "moved GiB", "s")
+    print(" ".join(f"{title:>{width}}" for title, width in zip(titles, (12, 13, 8, 9, 11, 10, 6), strict=True)))
     start = time.perf_counter()
     report = max(1, arguments.events // 10)
     for event in range(1, arguments.events + 1):
