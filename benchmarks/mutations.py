@@ -28,7 +28,10 @@ ROOT = Path(__file__).resolve().parents[1]
 INTEGRATION = ("order", "captures", "lost", "reclaim", "wide_handles", "moves")
 TESTS = (
     *(f"tests/integration/test_{name}.py" for name in INTEGRATION),
-    *(f"tests/allocator/test_{name}.py" for name in ("framework", "eager", "lazy", "failures", "states")),
+    *(
+        f"tests/allocator/test_{name}.py"
+        for name in ("framework", "eager", "lazy", "eviction", "discardable", "places", "failures", "states")
+    ),
     "tests/cases",
     "tests/integration/test_random_events.py",
     "tests/allocator/test_machine.py",
