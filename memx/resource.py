@@ -357,6 +357,15 @@ class MemoryResource(_CoreMemoryResource):
         finally:
             self._tag.id = before
 
+    def limit_host(self, tag: str, nbytes: int | str | None) -> None:
+        """At most so much host memory for the buffers of a tag, within `host_limit` for all; None: no limit of its own.
+
+        What is there already stays. Where the limit would be passed, others give way, or there is an
+        :class:`OutOfMemoryError`.
+        """
+        size = parse_size(nbytes, self.native.page_bytes()) if isinstance(nbytes, str) else nbytes
+        self.native.limit_host(self.native.tag_id(tag), size)
+
     def pause(self, tag: str, keep: bool = True) -> None:
         """Free the device memory of all buffers with a tag; their addresses stay, and with `keep` their contents.
 

@@ -282,6 +282,13 @@ NB_MODULE(_native, m) {
       .def("rebalance", &Resource::rebalance, NoGil())
       .def("tag_id", &Resource::tag_id, nb::arg("name"), NoGil())
       .def("tag_name", &Resource::tag_name, nb::arg("tag"), NoGil())
+      .def("limit_host",
+           [](Resource& self, std::uint32_t tag, nb::handle limit) {
+             const std::uint64_t bytes = limit.is_none() ? kNever : as_size(limit, "a limit");
+             GilRelease release;
+             self.limit_host(tag, bytes);
+           },
+           nb::arg("tag"), nb::arg("limit").none())
       .def("pause", &Resource::pause, nb::arg("tag"), nb::arg("keep") = true, NoGil())
       .def("resume", &Resource::resume, nb::arg("tag"), NoGil())
       .def("trim", [](Resource& self, nb::handle keep) {

@@ -187,3 +187,55 @@ def test_a_paused_tags_pages_serve_another(resource: Make) -> None:
     assert r.statistics()["driver_calls"]["cuMemCreate"] == before["cuMemCreate"]
     r.free(a)
     r.free(b)
+
+
+def test_a_tag_keeps_to_its_share_of_the_host(resource: Make, kernels: Kernels) -> None:
+    r = resource(device=4, host=32, lazy=True)
+    tag = r.tag_id("t")
+    r.limit_host(tag, 3 * PAGE)
+
+    def use(address: int, seed: int, mode: int) -> None:
+        token = r.begin_use([(address, 0, 2 * PAGE, mode)], 0)
+        (kernels.stamp if mode == WRITE else kernels.verify)(0, address, 2 * PAGE, seed << 32)
+        r.end_use(token)
+        kernels.synchronize()
+        r.check()
+
+    a, b = (r.allocate(2 * PAGE, 0, 0, "prefer_device", tag) for _ in range(2))
+    c, d = (r.allocate(2 * PAGE) for _ in range(2))
+    for seed, address in enumerate((a, b, c, d), 1):
+        use(address, seed, WRITE)
+    faulted = r.statistics()["faulted_bytes"]
+    use(b, 2, READ)  # a is on the host; b may not go there too, so c went
+    assert r.statistics()["faulted_bytes"] == faulted
+    for seed, address in ((3, c), (4, d), (1, a), (2, b)):
+        use(address, seed, READ)
+    assert kernels.mismatches == 0
+    r.free(a)
+    r.free(b)
+    r.limit_host(tag, 0)
+    e = r.allocate(4 * PAGE, 0, 0, "prefer_device", tag)
+    r.end_use(r.begin_use([(e, 0, 4 * PAGE, WRITE)], 0))
+    with pytest.raises(memx.OutOfMemoryError, match="limit_host"):
+        r.begin_use([(c, 0, PAGE, READ)], 0)
+    r.limit_host(tag, None)
+    use(c, 3, READ)
+    assert kernels.mismatches == 0
+
+
+def test_an_eager_tag_keeps_to_its_share_too(resource: Make) -> None:
+    r = resource(device=4, host=32)
+    tag = r.tag_id("t")
+    r.limit_host(tag, 3 * PAGE)
+    a = r.allocate(3 * PAGE, 0, 0, "prefer_device", tag)
+    r.allocate(PAGE, 0, 0, "device")
+    b = r.allocate(2 * PAGE, 0, 0, "prefer_device", tag)
+    assert (place_of(r, a), place_of(r, b)) == ("device", "host")
+    with pytest.raises(memx.OutOfMemoryError):
+        r.allocate(2 * PAGE, 0, 0, "prefer_device", tag)
+    with pytest.raises(memx.OutOfMemoryError, match="host"):
+        r.evict(a)
+    with pytest.raises(memx.OutOfMemoryError, match="limit_host"):
+        r.pause(tag)
+    assert place_of(r, r.allocate(2 * PAGE)) == "host"
+    r.check()

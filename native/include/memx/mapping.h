@@ -85,6 +85,7 @@ struct Page {
   std::uint64_t swap = 0;      // address of a pinned page that holds the contents; beside a mapping: the same ones
   std::uint64_t last_use = 0;  // by the store's clock; 0: never since what is there was allocated
   std::uint32_t interval = 0;  // between the last two
+  std::uint32_t swap_tag = 0;  // whose share of the host `swap` is
   std::uint32_t generation = 0;  // how often another page, or none, has come to be here
   std::uint32_t pins = 0;      // the user's: never a victim
   bool transit = false;        // between mappings: the address is neither free nor unbacked for good

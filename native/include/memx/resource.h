@@ -100,6 +100,7 @@ class Resource {
   void rebalance();
   std::uint32_t tag_id(const std::string& name);
   std::string tag_name(std::uint32_t tag);  // empty for an unknown one
+  void limit_host(std::uint32_t tag, std::uint64_t bytes);  // see Store
   void pause(std::uint32_t tag, bool keep);
   void resume(std::uint32_t tag);
   std::uint64_t trim(std::uint64_t keep_bytes);

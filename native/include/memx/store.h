@@ -158,6 +158,8 @@ class Store {
   void pin(Block* block);
   void unpin(Block* block);
   void rebalance(Lock& lock);
+  // Most host memory for one tag's contents, within that for all; kNever: no such limit.
+  void limit_host(std::uint32_t tag, std::uint64_t bytes);
   void pause(Lock& lock, std::uint32_t tag, bool keep);
   void resume(Lock& lock, std::uint32_t tag);
 
@@ -282,6 +284,12 @@ class Store {
       if (block->live) visit(block);
   }
 
+  // host.cpp
+  bool host_allows(std::uint32_t tag, std::uint64_t more);
+  std::uint32_t tag_at(std::uint64_t page);
+  void put_swap(std::uint64_t page, std::uint64_t slot);
+  [[noreturn]] void refuse_host(std::uint32_t tag, std::uint64_t bytes);
+
   // refill.cpp
   bool refillable(std::uint64_t page);
   Refill refill_of(std::uint64_t page);
@@ -341,6 +349,8 @@ class Store {
   std::uint64_t now_ = 0;            // uses so far
   std::uint64_t tick_ = 0;           // rankings so far
   std::uint64_t usual_interval_ = 0;  // between uses of pages that had given way meanwhile; 0: none had
+  std::unordered_map<std::uint32_t, std::uint64_t> host_limits_;  // by tag
+  std::unordered_map<std::uint32_t, std::uint64_t> swapped_;      // bytes, by tag
   std::map<std::uint64_t, Slab> slabs_;  // pinned handles of several pages, by address
   std::uint64_t clean_bytes_ = 0;    // of pinned pages that copy what the device has too
   struct Sample {

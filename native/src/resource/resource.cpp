@@ -374,6 +374,11 @@ std::string Resource::tag_name(std::uint32_t tag) {
   return "";
 }
 
+void Resource::limit_host(std::uint32_t tag, std::uint64_t bytes) {
+  Lock lock = enter();
+  store_->limit_host(tag, bytes);
+}
+
 void Resource::pause(std::uint32_t tag, bool keep) {
   const Telling telling(*this);
   Lock lock = enter_gate();

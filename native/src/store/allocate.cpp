@@ -165,6 +165,12 @@ Block* Store::grow(Lock& lock, const Request& request, Tier tier, bool capturing
     first = *range;
   }
   const std::uint64_t wanted = pages * page_bytes;
+  if (tier == Tier::kHost && !host_allows(request.tag, wanted)) {
+    if (tail) pool.unhold(tail);
+    for (std::uint64_t page = first; page < first + pages; ++page) space.give_back(page, 1);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    return nullptr;
+  }
   const std::uint64_t cached_before = physical.cached_bytes(tier);
   if (!capturing && cached_before < wanted) reclaim_idle(lock, tier, wanted - cached_before);
   std::vector<Handle> handles;

@@ -47,6 +47,9 @@ bool Store::check(Lock& lock, std::string* why) {
   }
   if (inactive != table.inactive_bytes()) fail("inactive bytes are miscounted");
   if (clean != clean_bytes_) fail("host copies of device pages are miscounted");
+  std::uint64_t by_tag = 0;
+  for (const auto& [tag, bytes] : swapped_) by_tag += bytes;
+  if (by_tag != swapped) fail("host pages are miscounted by tag");
   for (const auto& [address, slab] : slabs_) swapped += ((1ull << slab.handle.order) - slab.used) * config.page_bytes;
   if (physical.held_bytes(Tier::kPinned) != swapped + physical.cached_bytes(Tier::kPinned)) fail("a pinned host page is lost");
   if (physical.held_bytes(Tier::kDevice) > physical.limit(Tier::kDevice)) fail("the device limit is exceeded");

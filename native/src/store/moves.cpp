@@ -73,6 +73,7 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
   if (!mapping || mapping->first != first || mapping->busy || mapping->handle.tier == to) return {};  // another thread's by now
   const std::uint64_t pages = mapping->pages(), bytes = pages * page_bytes;
   const std::uint64_t cached_before = physical.cached_bytes(to);
+  if (to == Tier::kHost && !host_allows(tag_at(first), bytes)) return {CUDA_ERROR_OUT_OF_MEMORY, Call::cuMemCreate};
   mapping->busy = true;
   auto stay = [&](PageTable::Failure why) {
     mapping->busy = false;
@@ -366,6 +367,7 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
         continue;
       }
       if (host_mappable) tier = Tier::kHost;
+      if (tier == Tier::kHost && !host_allows(tag, bytes)) refuse_host(tag, bytes);
     }
     if (physical.room_bytes(tier) < bytes) {
       Request request;

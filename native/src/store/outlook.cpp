@@ -121,6 +121,26 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<S
     }
     return pages * page_bytes;
   };
+  std::unordered_map<std::uint32_t, std::uint64_t> more;  // to come to the host, by tag
+  auto allowed = [&](const Mapping* mapping) {
+    if (host_limits_.empty()) return true;
+    const std::uint32_t tag = tag_at(mapping->first);
+    std::uint64_t bytes = 0;
+    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) bytes += fate(page) == Fate::kDirty ? page_bytes : 0;
+    if (bytes && !host_allows(tag, more[tag] + bytes)) return false;
+    more[tag] += bytes;
+    return true;
+  };
+  auto take = [&](Mapping* mapping) {
+    const std::uint64_t needed = host_bytes(mapping);
+    if (needed > host_room || !allowed(mapping)) {
+      host_full = true;
+      return;
+    }
+    host_room -= needed;
+    freed += mapping->pages() * page_bytes;
+    victims.push_back(mapping);
+  };
   for (const auto& [priority, ranked] : table.ranking().by_priority()) {
     using Scored = std::tuple<double, std::uint64_t, Mapping*>;
     std::priority_queue<Scored> best;
@@ -138,28 +158,14 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<S
       if (best.empty()) break;
       Mapping* mapping = std::get<Mapping*>(best.top());
       best.pop();
-      const std::uint64_t needed = host_bytes(mapping);
-      if (needed > host_room) {
-        host_full = true;
-        continue;
-      }
-      host_room -= needed;
-      freed += mapping->pages() * page_bytes;
-      victims.push_back(mapping);
+      take(mapping);
     }
   }
   for (Mapping* mapping : spared) {
     mapping->referenced = false;
     table.touch(mapping, ++tick_, mapping->priority);
     if (freed >= bytes) continue;
-    const std::uint64_t needed = host_bytes(mapping);
-    if (needed > host_room) {
-      host_full = true;
-      continue;
-    }
-    host_room -= needed;
-    freed += mapping->pages() * page_bytes;
-    victims.push_back(mapping);
+    take(mapping);
   }
   return victims;
 }

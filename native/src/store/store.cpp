@@ -180,6 +180,7 @@ std::string Store::out_of_memory(const Request& request, CUresult result) {
     text += "This driver cannot map host memory for the device: use lazy=True, ";
   else
     text += "Raise host_limit, ";
+  if (!host_limits_.empty()) text += "raise a tag's own limit on the host (limit_host), ";
   text += "raise device_limit, or free buffers.";
   return text;
 }

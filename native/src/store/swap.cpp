@@ -15,6 +15,7 @@ void Store::drop_swap(std::uint64_t page) {
   if (entry.mapping && !entry.mapping->stuck) clean_bytes_ -= config.page_bytes;
   dropped_.push_back(entry.swap);
   entry.swap = 0;
+  swapped_[entry.swap_tag] -= config.page_bytes;
 }
 
 // Pinned pages go back past the gate only: somebody who passed it may still read from one.
@@ -128,6 +129,12 @@ void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool 
         if (what == Fate::kDirty) pages.push_back(page);
         if (what == Fate::kDead) dead.push_back(page);
       }
+  if (!host_limits_.empty()) {
+    std::unordered_map<std::uint32_t, std::uint64_t> more;
+    for (std::uint64_t page : pages) more[tag_at(page)] += config.page_bytes;
+    for (const auto& [tag, bytes] : more)
+      if (!host_allows(tag, bytes)) refuse_host(tag, bytes);
+  }
   for (Mapping* mapping : victims) mapping->busy = true;
   shed_clean(pages.size() * config.page_bytes);
   std::vector<Handle> handles;
@@ -184,7 +191,7 @@ void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool 
         unused.push_back(slots[next]);
         continue;
       }
-      table.page(pages[next]).swap = slots[next];
+      put_swap(pages[next], slots[next]);
       migrated_out_bytes += config.page_bytes;
     }
     if (failed) continue;
