@@ -24,6 +24,22 @@ struct Outlook {
   double transfers = 2;    // of its bytes, to have it away and back: out and in
 };
 
+// Intervals that come in one after the other, and whether they are much the same.
+class Rhythm {
+ public:
+  void add(std::uint64_t interval) {
+    if (!usual_) usual_ = interval;
+    const std::uint64_t off = interval > usual_ ? interval - usual_ : usual_ - interval;
+    deviation_ = (7 * deviation_ + off) / 8;
+    usual_ = (7 * usual_ + interval + 7) / 8;
+  }
+  std::uint64_t usual() const { return usual_; }  // 0: none yet
+  bool regular() const { return usual_ && 4 * deviation_ <= usual_; }
+
+ private:
+  std::uint64_t usual_ = 0, deviation_ = 0;  // running means
+};
+
 class Eviction {
  public:
   virtual ~Eviction() = default;

@@ -348,7 +348,7 @@ class Store {
   std::uint64_t expected_from_ = 0;  // the use that is number 0 there
   std::uint64_t now_ = 0;            // uses so far
   std::uint64_t tick_ = 0;           // rankings so far
-  std::uint64_t usual_interval_ = 0;  // between uses of pages that had given way meanwhile; 0: none had
+  Rhythm returns_;                   // of pages that had given way: how many uses after their last
   std::unordered_map<std::uint32_t, std::uint64_t> host_limits_;  // by tag
   std::unordered_map<std::uint32_t, std::uint64_t> swapped_;      // bytes, by tag
   std::map<std::uint64_t, Slab> slabs_;  // pinned handles of several pages, by address

@@ -15,7 +15,7 @@ void Store::note_touch(const std::vector<std::uint64_t>& pages) {
     Page& entry = table.page(page);
     if (entry.last_use) {
       entry.interval = static_cast<std::uint32_t>(std::min<std::uint64_t>(now_ - entry.last_use, ~0u));
-      if (!entry.mapping) usual_interval_ = usual_interval_ ? (7 * usual_interval_ + entry.interval + 7) / 8 : entry.interval;
+      if (!entry.mapping) returns_.add(entry.interval);
     }
     entry.last_use = now_;
   }
@@ -70,7 +70,7 @@ Outlook Store::outlook(const Mapping* mapping) {
     const Page& entry = table.page(page);
     out.last = std::max(out.last, entry.last_use);
     transfers += what == Fate::kDead ? 0 : what == Fate::kDirty ? 2 : 1;
-    const std::uint64_t interval = usual_interval_ && entry.interval ? entry.interval : usual_interval_;
+    const std::uint64_t interval = !returns_.regular() ? 0 : entry.interval ? entry.interval : returns_.usual();
     each_live(page * config.page_bytes, (page + 1) * config.page_bytes, [&](Block* block) {
       if (const std::uint64_t next = next_use(block))
         expect_at(next);
