@@ -113,7 +113,7 @@ def test_policies_fault_as_their_definitions_do(
         r.expect([([(i, False) for i, p in enumerate(sequence) if p == page], True, False) for page in range(8)])
     pages = [r.allocate(PAGE) for _ in range(8)]
     for p in sequence:
-        use(r, kernels, pages[p], PAGE)
+        use(r, kernels, pages[p], PAGE, BOTH)  # all cost the same to have away, so that the next use alone decides
         r.check()
     reference = {"lru": lru, "clock": second_chance, "told": furthest_next_use}[policy]
     # Of several never used again, the definition and memx may drop different ones: as many faults all the same.
