@@ -171,7 +171,8 @@ class _Generator:
             if program.capture is not None and not (program.is_named(other) and rng.random() < 0.5):
                 return
             self._cover(buffer, key, other)
-        if program.uncovered(buffer, key):
+        # Another thread may be the current one by now, in which the stream's number means another stream.
+        if program.uncovered(buffer, buffer.key if stream is None else program.key(stream)):
             return
         if program.capture is not None and self._plan.limits.lazy:
             self._captured_tags.add(buffer.tag)
