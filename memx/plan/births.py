@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..errors import PlanError
 from ..trace import events as ev
 from .buffers import Column
+from .highs import run, solver
 
 __all__ = ["Births", "plan_births"]
 
@@ -144,10 +145,9 @@ def _relaxed(live: _Live, cost: Column, fixed: npt.NDArray[np.bool_], limit: int
     rows = [np.arange(f, s) for f, s in zip(first, stop, strict=True)]
     lp.a_matrix_.index_ = np.concatenate(rows).astype(np.int32)
     lp.a_matrix_.value_ = np.repeat(live.size / unit, counts)
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
+    highs = solver()
     highs.passModel(lp)
-    highs.run()
+    run(highs)
     solution = highs.getSolution()
     value = np.clip(np.array(solution.col_value), 0, 1)
     price = np.maximum(0, np.array(solution.row_dual))

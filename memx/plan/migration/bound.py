@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..buffers import Column
+from ..highs import run, solver
 from .problem import READS, WRITES, Migration
 
 __all__ = ["Gaps", "Relaxation", "gaps_of", "relax"]
@@ -124,7 +125,7 @@ class Model:
     def solve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """What each gap keeps, the price of a byte over each step, and of each owing gap's row, in bytes."""
         highs = self.build(whole=False)
-        highs.run()
+        run(highs)
         solution = highs.getSolution()
         n, e = len(self.gaps.size), len(self.epochs)
         kept = np.clip(np.array(solution.col_value[:n]), 0, 1)
@@ -183,22 +184,9 @@ class Model:
         if whole:
             kind = highspy.HighsVarType
             lp.integrality_ = [kind.kInteger] * n + [kind.kContinuous] * (e + steps)
-        highs = _quiet()
-        highs.setOptionValue("threads", 1)
+        highs = solver()
         highs.passModel(lp)
         return highs
-
-
-def _quiet() -> Any:
-    """A solver that never prints: its callbacks' first use would, unless told before."""
-    import highspy
-
-    class Quiet(highspy.Highs):  # type: ignore[misc]
-        def enableCallbacks(self) -> None:  # noqa: N802
-            self.setOptionValue("output_flag", False)
-            super().enableCallbacks()
-
-    return Quiet()
 
 
 def _certified(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .. import _core
 from ..buffers import Column
+from ..highs import run
 from .bound import Gaps, Model
 from .problem import Migration
 
@@ -102,7 +103,7 @@ def _solve_whole(
     first = highspy.HighsSolution()
     first.col_value = model.columns_of(start, unit).tolist()
     highs.setSolution(first)
-    highs.run()
+    run(highs)
     values = np.array(highs.getSolution().col_value[: len(gaps.size)])
     if not len(values):
         return None
