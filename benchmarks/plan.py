@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import platform
 import random
 import sys
 import time
@@ -33,6 +31,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from machine import machine
 from rich.console import Console
 from rich.table import Table
 
@@ -186,18 +185,6 @@ def large(arguments: argparse.Namespace, table: Table) -> None:
             processor = time.process_time() - before
             row = [name, f"{count:,}", ratio(result), result.method, f"{result.seconds:.2f}", f"{processor:.2f}"]
             table.add_row(*row)
-
-
-def machine() -> str:
-    """What this runs on, and how busy that is."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    except OSError:
-        pass
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    return f"{time.strftime('%Y-%m-%d')}, {model}, {os.cpu_count()} cores, load {load}"
 
 
 def main() -> None:

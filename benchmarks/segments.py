@@ -17,8 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -27,6 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from machine import machine
 
 from memx.plan import Migration, SegmentPlan, read_migration, segments
 from memx.plan.inputs import Source
@@ -248,18 +248,6 @@ def replay(arguments: argparse.Namespace) -> None:
                 )
                 if not result.ok:
                     sys.exit(f"{path.name} at {fraction}, {mode}: {result.failures}")
-
-
-def machine() -> str:
-    """What this runs on, and how busy that is."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    except OSError:
-        pass
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    return f"{time.strftime('%Y-%m-%d')}, {model}, {os.cpu_count()} cores, load {load}"
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from .layouts import Layout
 from .order import AllocationOrder
 from .tables import write_csv
 
-__all__ = ["FORMAT", "SavedLayout", "memx_version", "plan_kind", "read_layout", "write_layout"]
+__all__ = ["FORMAT", "SavedLayout", "memx_version", "plan_kind", "read_document", "read_layout", "write_layout"]
 
 FORMAT = 1
 
@@ -80,16 +80,7 @@ def read_layout(path: str | PathLike[str]) -> SavedLayout:
         It is not a layout plan, or what it says is not so.
     """
     name = fspath(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-    except OSError as error:
-        raise PlanError(f"{name}: {error.strerror}") from None
-    except ValueError as error:
-        raise PlanError(f"{name}: not JSON: {error}") from None
-    says = document if isinstance(document, dict) else {}
-    if says.get("memx_plan") != FORMAT or says.get("kind") != "layout":
-        raise PlanError(f'{name}: not a layout plan: it must say "memx_plan": {FORMAT}, "kind": "layout"')
+    document = read_document(path, "layout", "a layout plan")
     try:
         table = document["buffers"]
         columns = [table[key] for key in ("id", "lower", "upper", "size")]
@@ -108,6 +99,28 @@ def read_layout(path: str | PathLike[str]) -> SavedLayout:
     if height != int((offsets + buffers.size)[use].max(initial=0)):
         raise PlanError(f"{name}: the height of {height} is not that of its buffers")
     return SavedLayout(buffers, offsets, height, capacity, sha256, order)
+
+
+def read_document(path: str | PathLike[str], kind: str, what: str) -> dict[str, Any]:
+    """A JSON plan of one kind, which `what` names in messages; what else is in it is not looked at.
+
+    Raises
+    ------
+    PlanError
+        It cannot be read, or is something else.
+    """
+    name = fspath(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except OSError as error:
+        raise PlanError(f"{name}: {error.strerror}") from None
+    except ValueError as error:
+        raise PlanError(f"{name}: not JSON: {error}") from None
+    says: dict[str, Any] = document if isinstance(document, dict) else {}
+    if says.get("memx_plan") != FORMAT or says.get("kind") != kind:
+        raise PlanError(f'{name}: not {what}: it must say "memx_plan": {FORMAT}, "kind": "{kind}"')
+    return says
 
 
 def plan_kind(path: str | PathLike[str]) -> str | None:

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import PlanError
 from ...trace.files import written_whole
 from ..inputs import Source
-from ..plans import FORMAT, memx_version
+from ..plans import FORMAT, memx_version, read_document
 from .moves import Move, Moved, check_moves
 from .problem import Migration, Step
 from .result import SegmentPlan
@@ -117,16 +117,7 @@ def read_schedule(path: str | PathLike[str]) -> SavedSchedule:
         It is not a schedule, or what it says is not so.
     """
     name = fspath(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-    except OSError as error:
-        raise PlanError(f"{name}: {error.strerror}") from None
-    except ValueError as error:
-        raise PlanError(f"{name}: not JSON: {error}") from None
-    says = document if isinstance(document, dict) else {}
-    if says.get("memx_plan") != FORMAT or says.get("kind") != "schedule":
-        raise PlanError(f'{name}: not a schedule: it must say "memx_plan": {FORMAT}, "kind": "schedule"')
+    document = read_document(path, "schedule", "a schedule")
     try:
         problem = _problem(document)
         moves = _moves(document, problem)
