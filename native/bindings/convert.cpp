@@ -46,6 +46,11 @@ Placement as_placement(const std::string& name) {
   throw Error(ErrorKind::kInvalidValue, "placement '" + name + "' is unknown: it is 'prefer_device', 'device' or 'host'");
 }
 
+const char* name_of(Place place) {
+  static const char* const kNames[] = {"device", "host", "unbacked", "lazy"};
+  return kNames[static_cast<int>(place)];
+}
+
 Config as_config(int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
                  bool oversubscribe, nb::handle page, bool framework, const std::string& eviction) {
   Config config;

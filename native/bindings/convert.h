@@ -35,6 +35,7 @@ Config as_config(int device, nanobind::handle device_limit, nanobind::handle hos
                  bool oversubscribe, nanobind::handle page, bool framework, const std::string& eviction);
 
 Placement as_placement(const std::string& name);
+const char* name_of(Place place);
 
 // A callable (memoryview, offset), or a buffer to copy from; it outlives the allocation.
 std::shared_ptr<Source> as_source(nanobind::object from, std::uint64_t bytes);

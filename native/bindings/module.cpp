@@ -331,7 +331,6 @@ NB_MODULE(_native, m) {
       .def("blocks",
            [](Resource& self) {
              static const char* const kStates[] = {"allocated", "pending", "free"};
-             static const char* const kPlaces[] = {"device", "host", "unbacked", "lazy"};
              std::vector<BlockInfo> blocks;
              {
                GilRelease release;
@@ -339,7 +338,7 @@ NB_MODULE(_native, m) {
              }
              nb::list out;
              for (const BlockInfo& b : blocks)
-               out.append(nb::make_tuple(b.address, b.bytes, b.requested, kStates[b.state], kPlaces[static_cast<int>(b.place)],
+               out.append(nb::make_tuple(b.address, b.bytes, b.requested, kStates[b.state], name_of(b.place),
                                          b.tag, b.stream));
              return out;
            })

@@ -84,11 +84,10 @@ Resource::Listener as_listener(nb::object callable) {
   if (callable.is_none()) return {};
   auto shared = std::make_shared<Shared>(std::move(callable));
   return [shared](const std::vector<Resource::Move>& moves) {
-    static const char* const kPlaces[] = {"device", "host", "unbacked", "lazy"};
     nb::gil_scoped_acquire held;
     try {
       nb::list out;
-      for (const Resource::Move& move : moves) out.append(nb::make_tuple(move.address, move.bytes, kPlaces[static_cast<int>(move.place)]));
+      for (const Resource::Move& move : moves) out.append(nb::make_tuple(move.address, move.bytes, name_of(move.place)));
       shared->get()(out);
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("a listener to moves of a memx resource");

@@ -112,32 +112,21 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<S
     unfinished.push_back(std::move(points));
     return false;
   };
-  // Pinned bytes that there must be for the copies that it needs or has.
-  auto host_bytes = [&](const Mapping* mapping) {
-    std::uint64_t pages = 0;
+  std::unordered_map<std::uint32_t, std::uint64_t> more;  // to come to the host, by tag
+  auto take = [&](Mapping* mapping) {
+    std::uint64_t copied = 0, copies = 0;  // bytes to go to the host, and there already
     for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) {
       const Fate what = fate(page);
-      pages += what == Fate::kDirty || what == Fate::kClean;
+      if (what == Fate::kDirty) copied += page_bytes;
+      if (what == Fate::kClean) copies += page_bytes;
     }
-    return pages * page_bytes;
-  };
-  std::unordered_map<std::uint32_t, std::uint64_t> more;  // to come to the host, by tag
-  auto allowed = [&](const Mapping* mapping) {
-    if (host_limits_.empty()) return true;
-    const std::uint32_t tag = tag_at(mapping->first);
-    std::uint64_t bytes = 0;
-    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) bytes += fate(page) == Fate::kDirty ? page_bytes : 0;
-    if (bytes && !host_allows(tag, more[tag] + bytes)) return false;
-    more[tag] += bytes;
-    return true;
-  };
-  auto take = [&](Mapping* mapping) {
-    const std::uint64_t needed = host_bytes(mapping);
-    if (needed > host_room || !allowed(mapping)) {
+    std::uint64_t* const tagged = host_limits_.empty() ? nullptr : &more[tag_at(mapping->first)];
+    if (copied + copies > host_room || (tagged && copied && !host_allows(tag_at(mapping->first), *tagged + copied))) {
       host_full = true;
       return;
     }
-    host_room -= needed;
+    if (tagged) *tagged += copied;
+    host_room -= copied + copies;
     freed += mapping->pages() * page_bytes;
     victims.push_back(mapping);
   };
