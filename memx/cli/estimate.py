@@ -73,4 +73,5 @@ def estimate(
 
         print_report(report)
     fits = report.get("device", {}).get("fits", {})
-    return 1 if report["exit_status"] or fits.get("torch-native") is False else 0
+    too_small = nbytes is not None and report["peak_bytes"] > nbytes
+    return 1 if report["exit_status"] or too_small or fits.get("torch-native") is False else 0

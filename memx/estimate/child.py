@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import sys
@@ -40,6 +41,7 @@ class _Watch:
         self._depth = 0
         self._done = False
         self._raw = Raw(program=" ".join(sys.argv))
+        self._numbering: Any = None
 
     def start(self) -> None:
         torch = self._torch
@@ -51,6 +53,8 @@ class _Watch:
         for name in ("backward", "grad"):
             self._wrap_backward(torch.autograd, name)
         self._one_rank(torch)
+        if os.environ.get("MEMX_ESTIMATE_OPERATIONS") == "1":
+            self._number_operations()
         atexit.register(self.finish)
         before = sys.excepthook
 
@@ -65,12 +69,46 @@ class _Watch:
             enabled="all", context="alloc", stacks="python", max_entries=_MOST_ENTRIES
         )
 
+    def _number_operations(self) -> None:
+        from .naming import Numbering
+
+        self._numbering = Numbering(self._torch)
+        self._numbering.__enter__()
+        graph = self._torch.cuda.CUDAGraph
+        compiled = "what torch.compile makes of the program would not be the same while its operations are watched"
+        replayed = "the program launches CUDA graphs, and what is in them is not seen"
+        for owner, name, why in ((self._torch, "compile", compiled), (graph, "replay", replayed)):
+            self._give_up_at(owner, name, why)
+
+    def _give_up_at(self, owner: Any, name: str, why: str) -> None:
+        """See no more operations from where the program calls a function on."""
+        whole = getattr(owner, name)
+
+        @functools.wraps(whole)
+        def leaving(*arguments: Any, **named: Any) -> Any:
+            self._raw.unseen = self._raw.unseen or why
+            self._numbering.leave()
+            return whole(*arguments, **named)
+
+        setattr(owner, name, leaving)
+
     def mark(self, kind: str, **what: Any) -> None:
         """Say what happens at this point, which is known by how many allocations and frees there were."""
         if not self._torch.cuda.is_initialized() or self._done or os.getpid() != self._process:
             return
         count = self._torch._C._cuda_memoryStats(0)["allocation"]["all"]
         self._raw.marks.append((count["allocated"], count["freed"], kind, what))
+
+    def _naming(self) -> Any:
+        """While a backward pass runs, tell PyTorch's record which operation allocates: there are no frames to tell."""
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        if dynamo is not None and dynamo.counters["frames"]:  # what is compiled is not to meet such a mode
+            return nullcontext()
+        if self._numbering is not None and not self._raw.unseen:  # which tells it already
+            return nullcontext()
+        from .naming import Naming
+
+        return Naming(self._torch)
 
     def _wrap_backward(self, owner: Any, name: str) -> None:
         whole = getattr(owner, name)
@@ -81,10 +119,12 @@ class _Watch:
             self._depth += 1
             self.mark("backward_begins")
             try:
-                with _naming(self._torch):
+                with self._naming():
                     return whole(*arguments, **named)
             finally:
                 self._depth -= 1
+                if self._numbering is not None:
+                    self._numbering.settle()
                 self.mark("backward_ends")
 
         watched.__doc__, watched.__name__ = whole.__doc__, name
@@ -122,6 +162,8 @@ class _Watch:
         if optimizer is not self._optimizer:
             return
         self._raw.steps += 1
+        if self._numbering is not None:
+            self._raw.step_operations.append(self._numbering.count)
         if self._raw.steps >= self._wanted:
             self.finish()
             if threading.current_thread() is threading.main_thread():
@@ -155,21 +197,14 @@ class _Watch:
         torch._C._cuda_clearCublasWorkspaces()
         self.mark("cleared")
         self._done = True
+        if self._numbering is not None:
+            self._raw.operations = sorted(self._numbering.done, key=lambda one: one[0])
+            self._numbering.leave()
         self._raw.take(torch.cuda.memory._snapshot()["device_traces"][0], Path(torch.__file__).parent)
         self._raw.kernels = _kernels()
         partial = self._path.with_suffix(".part")
         partial.write_text(json.dumps(self._raw.as_json()))
         partial.rename(self._path)
-
-
-def _naming(torch: Any) -> Any:
-    """While a backward pass runs, tell PyTorch's record which operation allocates: there are no frames to tell."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    if dynamo is not None and dynamo.counters["frames"]:  # what is compiled is not to meet such a mode
-        return nullcontext()
-    from .naming import Naming
-
-    return Naming(torch)
 
 
 def _address(torch: Any, value: Any) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import InvalidValueError
 from .history import CATEGORIES
+from .traffic import WAYS
 
 __all__ = ["page_of", "write_page"]
 
@@ -18,7 +19,7 @@ def page_of(report: dict[str, Any]) -> str:
     """The page's text."""
     template = (files(__package__) / "page.html").read_text(encoding="utf-8")
     # Nothing of the report can end the script element or begin a comment there.
-    data = json.dumps({**report, "categories": CATEGORIES}).replace("<", "\\u003c")
+    data = json.dumps({**report, "categories": CATEGORIES, "ways": WAYS}).replace("<", "\\u003c")
     return template.replace("{{TITLE}}", html.escape(report["program"] or "program")).replace("{{DATA}}", data)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import InvalidStateError
@@ -12,9 +12,8 @@ from ..replay.smallest import smallest_pages
 from ..replay.torch_allocator import SETTINGS, set_up
 from ..trace import Trace
 from ..trace import events as ev
-from .history import Allocation, History
 
-__all__ = ["ALLOCATORS", "Needs", "events_of", "needs"]
+__all__ = ["ALLOCATORS", "Needs", "needs"]
 
 ALLOCATORS = ("torch-native", "torch-expandable", "memx")
 _PAGE = 2 << 20
@@ -40,28 +39,6 @@ class Needs:
     spilled_bytes: int | None = None
 
 
-def events_of(history: History) -> Iterator[ev.Event]:
-    """A trace of the allocations, with the steps."""
-    streams = {0: 0}
-    births: dict[int, Allocation] = {one.born: one for one in history.allocations}
-    deaths: dict[int, Allocation] = {one.died: one for one in history.allocations if one.died < history.events}
-    steps = iter([*history.steps, history.events + 1])
-    step, count = next(steps), 0
-    for number in range(history.events):
-        while number >= step:
-            count += 1
-            yield ev.Step(f"step {count}")
-            step = next(steps)
-        if number in births:
-            one = births[number]
-            if one.stream not in streams:
-                streams[one.stream] = len(streams)
-                yield ev.Stream(streams[one.stream], "nonblocking")
-            yield ev.Alloc(one.born, one.bytes, streams[one.stream], tag=None)
-        elif number in deaths:
-            yield ev.Free(deaths[number].born)
-
-
 def needs(trace: str, allocator: str, device_bytes: int | None) -> Needs:
     """Replay in a process of its own.
 
@@ -79,7 +56,7 @@ def _needs(path: str, allocator: str, device_bytes: int | None) -> Needs:
         set_up(allocator)
     trace = Trace(path)
     live = trace.peak_live_bytes()
-    events = list(trace)
+    events = [event for event in trace if not isinstance(event, ev.Kernel)]
     first_try = 2 * live + (64 << 20)
     most = max(first_try, device_bytes or 0)
     prepare_device(Limits(_pages(most), _pages(2 * live), _PAGE, "default", False), simulate=True, contents=False)

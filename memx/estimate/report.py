@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ..plan import layout
+from ..trace import events as ev
 from .history import Allocation, History, round_up
 from .raw import Raw
 from .replays import Needs
+from .traffic import BUS_BYTES_PER_S, traffic
 from .untrusted import untrusted
 
-__all__ = ["add_needs", "add_plan", "basics"]
+__all__ = ["add_device", "add_needs", "add_plan", "add_traffic", "basics"]
 
 _LARGEST = 10
 
@@ -46,15 +49,42 @@ def basics(raw: Raw, history: History, exit_status: int) -> dict[str, Any]:
     }
 
 
+def add_device(report: dict[str, Any], device_bytes: int) -> dict[str, Any]:
+    """The part about the device asked for, added if it is not there."""
+    device: dict[str, Any] = report.setdefault("device", {"bytes": device_bytes, "fits": {}, "host_bytes": None})
+    return device
+
+
 def add_needs(report: dict[str, Any], allocator: str, found: Needs, device_bytes: int | None) -> None:
     """Add what one allocator needs."""
     report["reserved_bytes"][allocator] = found.reserved_bytes
     report["smallest_device_bytes"][allocator] = found.smallest_bytes
     if device_bytes is not None:
-        device = report.setdefault("device", {"bytes": device_bytes, "fits": {}, "host_bytes": None})
+        device = add_device(report, device_bytes)
         device["fits"][allocator] = found.smallest_bytes <= device_bytes
         if allocator == "memx":
             device["host_bytes"] = found.spilled_bytes
+
+
+def add_traffic(report: dict[str, Any], raw: Raw, events: Sequence[ev.Event], device_bytes: int) -> None:
+    """Add what crosses the bus in a step on a device that is smaller than the peak, or why that is not known."""
+    device = add_device(report, device_bytes)
+    unseen = raw.unseen
+    if raw.missing:
+        unseen = f"{raw.missing} allocations were too many to keep"
+    elif not raw.operations:
+        unseen = unseen or "no operations of PyTorch were seen on the device"
+    if unseen:
+        device["over_the_bus"] = {"unknown": unseen}
+        return
+    found = traffic(events, device_bytes)
+    device["over_the_bus"] = {
+        **found.as_json(),
+        "assumed_bytes_per_second": BUS_BYTES_PER_S,
+        "modelled_seconds": {
+            name: None if nbytes is None else nbytes / BUS_BYTES_PER_S for name, nbytes in found.ways().items()
+        },
+    }
 
 
 def add_plan(report: dict[str, Any], history: History, time_limit: float) -> None:

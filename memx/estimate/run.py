@@ -17,10 +17,11 @@ from typing import Any
 from ..errors import InvalidStateError
 from ..record import environment
 from ..trace import Header, write
+from .events import events_of
 from .history import History
 from .raw import Raw
-from .replays import ALLOCATORS, events_of, needs
-from .report import add_needs, add_plan, basics
+from .replays import ALLOCATORS, needs
+from .report import add_device, add_needs, add_plan, add_traffic, basics
 
 __all__ = ["estimate"]
 
@@ -74,7 +75,7 @@ def estimate(
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="memx-") as folder:
         progress("running the program")
-        status = _run(program, Path(folder), steps, gpu)
+        status = _run(program, Path(folder), steps, gpu, operations=device_bytes is not None)
         raw = _largest(Path(folder))
         if raw is None:
             raise InvalidStateError(
@@ -85,20 +86,26 @@ def estimate(
         history = History.of(raw)
         report = basics(raw, history, status)
         trace = str(keep_trace or Path(folder) / "trace.jsonl")
-        write(trace, Header(name=Path(raw.program.split(" ")[0]).name or "program"), events_of(history))
+        events = list(events_of(raw, history))
+        write(trace, Header(name=Path(raw.program.split(" ")[0]).name or "program"), events)
         for allocator in allocators:
             progress(f"replaying with {allocator}")
             try:
                 add_needs(report, allocator, needs(trace, allocator, device_bytes), device_bytes)
             except InvalidStateError as error:
                 report["notes"].append(f"{allocator}: {error}")
+        if device_bytes is not None:
+            add_device(report, device_bytes)
+        if device_bytes is not None and allocators and not report["device"]["fits"].get("memx", True):
+            progress("replaying what crosses the bus")
+            add_traffic(report, raw, events, device_bytes)
         progress("planning a layout")
         add_plan(report, history, _PLAN_S)
     report["seconds"] = {"program": round(ran - started, 2), "all": round(time.monotonic() - started, 2)}
     return report
 
 
-def _run(program: Sequence[str], folder: Path, steps: int, gpu: bool) -> int:
+def _run(program: Sequence[str], folder: Path, steps: int, gpu: bool, operations: bool) -> int:
     base = dict(os.environ)
     if not gpu:
         from ..cli.sim import environment_for
@@ -106,7 +113,11 @@ def _run(program: Sequence[str], folder: Path, steps: int, gpu: bool) -> int:
 
         base = environment_for(_MEMORY, _MEMORY, "2MiB", 1, 0)
         base.setdefault("TRITON_LIBCUDA_PATH", str(libraries()[0].parent))
-    settings = {"MEMX_ESTIMATE_FOLDER": str(folder), "MEMX_ESTIMATE_STEPS": str(steps)}
+    settings = {
+        "MEMX_ESTIMATE_FOLDER": str(folder),
+        "MEMX_ESTIMATE_STEPS": str(steps),
+        "MEMX_ESTIMATE_OPERATIONS": str(int(operations)),
+    }
     sys.stdout.flush()
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

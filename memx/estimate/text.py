@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..sizes import format_size
+from .traffic import WAYS
 
 __all__ = ["print_report"]
 
@@ -41,10 +42,16 @@ def print_report(report: dict[str, Any]) -> None:
     planned = report.get("planned_bytes")
     if planned is not None:
         table.add_row("a planned layout", size(planned), size(planned), *([""] if device else []))
-    console.print()
-    console.print(table)
-    if device and not all(device["fits"].values()):
+    if report["reserved_bytes"]:
+        console.print()
+        console.print(table)
+    if device and not device["fits"]:
+        than = "more" if report["peak_bytes"] > device["bytes"] else "no more"
+        console.print(f"The peak alone is {than} than {size(device['bytes'])}; --quick leaves the rest out.")
+    elif device and not all(device["fits"].values()):
         console.print(_beyond(device), soft_wrap=True)
+    if device and "over_the_bus" in device:
+        _print_traffic(console, device["over_the_bus"])
 
     table = Table(title="Largest at the peak", title_justify="left", box=None, padding=(0, 2, 0, 2))
     for head in ("bytes", "for", "what", "made at"):
@@ -65,6 +72,30 @@ def print_report(report: dict[str, Any]) -> None:
     for note in report["notes"]:
         console.print(f"  {escape(note)}", soft_wrap=True)
     console.print("\nA CUDA context, and the kernels that are loaded, take some 300 to 700 MiB more.", soft_wrap=True)
+
+
+def _print_traffic(console: Any, found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    if "unknown" in found:
+        console.print(f"What would cross the bus is not known: {found['unknown']}.", soft_wrap=True)
+        return
+    seconds = found["modelled_seconds"]
+    when = "in the whole run" if found["step"] is None else f"in step {found['step']}"
+    speed = found["assumed_bytes_per_second"] / 1e9
+    title = f"Over the bus {when}, both ways; time modelled at {speed:.0f} GB/s, nothing hidden behind the work"
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 2))
+    for way, words in WAYS.items():
+        nbytes = found[f"{way}_bytes"]
+        row = ("does not run so", "") if nbytes is None else (format_size(nbytes), f"{seconds[way]:.2g} s")
+        table.add_row(words, *row)
+    if found["bound_bytes"] is not None:
+        table.add_row("no moving policy moves less on average", format_size(found["bound_bytes"]), "")
+    console.print(f"\n{title}:", soft_wrap=True)
+    console.print(table)
+    if found["moved_bytes"] is None:
+        needed = format_size(found["largest_operation_bytes"])
+        console.print(f"One operation needs {needed} at once.", soft_wrap=True)
 
 
 def _beyond(device: dict[str, Any]) -> str:

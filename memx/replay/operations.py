@@ -307,6 +307,9 @@ class Operations:
 
     def _step(self, event: ev.Step) -> None:  # noqa: ARG002
         self._resource.begin_step()
+        statistics = self._resource.statistics()
+        moved = statistics["migrated_in_bytes"] + statistics["migrated_out_bytes"]
+        self._result.moved_at_steps.append(moved)
         self._calls_before = self.driver_calls()
 
     # -- outcomes ----------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ class Result:
         Allocations served at planned places, and not, by reason (:meth:`memx.plan.Playback.statistics`).
     failures : list of str
         The first of them, in words.
+    moved_at_steps : list of int
+        Bytes moved both ways before each ``step`` of the trace.
     """
 
     allocator: str
@@ -64,6 +66,7 @@ class Result:
     plan: dict[str, int] | None = None
     wall_s: float = 0.0
     samples: list[Sample] = field(default_factory=list, repr=False)
+    moved_at_steps: list[int] = field(default_factory=list, repr=False)
 
     def add_failure(self, event: int, message: str) -> None:
         """An expectation that was not met, at an event's number."""

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from memx.errors import InvalidValueError
 from memx.estimate.devices import DEVICES, device_bytes
+from memx.estimate.events import events_of
 from memx.estimate.history import CATEGORIES, History, round_up
 from memx.estimate.raw import ALLOC, FREE, Raw
-from memx.estimate.replays import events_of
 from memx.estimate.report import add_plan, basics
 from memx.estimate.untrusted import untrusted
 from memx.trace import events as ev
@@ -132,7 +132,7 @@ def test_the_curve_starts_and_ends_where_the_step_does() -> None:
 
 def test_the_trace_of_it() -> None:
     raw = trained()
-    events = list(events_of(History.of(raw)))
+    events = list(events_of(raw, History.of(raw)))
     sizes = [event.size for event in events if isinstance(event, ev.Alloc)]
     assert sizes == [event[2] for event in raw.events if event[0] == ALLOC]
     assert sum(isinstance(event, ev.Free) for event in events) == sum(event[0] == FREE for event in raw.events)

@@ -80,6 +80,33 @@ def test_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "custom kernels: my_<kernel>" in text
 
 
+BUS = {
+    "step": 2,
+    "largest_operation_bytes": 3 << 20,
+    "placed_bytes": 9 << 20,
+    "placed_told_bytes": 7 << 20,
+    "moved_bytes": 5 << 20,
+    "moved_told_bytes": None,
+    "bound_bytes": 4 << 20,
+    "assumed_bytes_per_second": 25_000_000_000,
+    "modelled_seconds": {"placed": 0.5, "placed_told": 0.25, "moved": 0.125, "moved_told": None},
+}
+
+
+def test_what_crosses_the_bus(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report()
+    found["device"]["over_the_bus"] = BUS
+    print_report(found)
+    text = capsys.readouterr().out
+    assert re.search(r"modelled at 25 GB/s", text)
+    assert re.search(r"PyTorch's allocator\) +9 MiB +0\.5 s", text)
+    assert re.search(r"told the order +does not run so", text)
+    assert re.search(r"moves less on average +4 MiB", text)
+    found["device"]["over_the_bus"] = {"unknown": "nothing was seen"}
+    print_report(found)
+    assert "What would cross the bus is not known: nothing was seen." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

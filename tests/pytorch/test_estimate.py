@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memx.trace import Trace
+from memx.trace import events as ev
 
 from .child import start
 
@@ -75,6 +77,7 @@ print("never")
     largest = report["largest"]
     assert {one["name"] for one in largest if one["category"] == "parameters"} == {"0.weight", "2.weight"}
     assert all(re.search(r"train\.py:\d+$", one["where"]) for one in largest if one["category"] == "optimizer state")
+    assert "__call__" not in {one["call"] for one in largest}
     # PyTorch's native allocator reserves in the replay what it reserved in the program.
     assert report["reserved_bytes"]["torch-native"] == counters["reserved_bytes"]
     smallest = report["smallest_device_bytes"]
@@ -84,7 +87,60 @@ print("never")
     assert report["device"]["fits"] == dict.fromkeys(smallest, False)
     assert report["peak_bytes"] - 30 * MIB <= report["device"]["host_bytes"] <= report["peak_bytes"]
     assert Trace(trace).peak_live_bytes() == counters["requested_bytes"]
+    kernels = Counter(event.name for event in Trace(trace) if isinstance(event, ev.Kernel))
+    assert kernels["gelu"] == kernels["gelu_backward"] == 4
+    assert kernels["_fused_adamw_"] == 4 * 4  # a part for each parameter
+    bus = report["device"]["over_the_bus"]
+    assert bus["step"] == 3
+    # The update of a weight: it, its gradient and its two moments, and the step's number.
+    assert 4 * WEIGHTS // 2 <= bus["largest_operation_bytes"] <= 4 * WEIGHTS // 2 + 512
+    assert 0 < bus["bound_bytes"] <= bus["moved_bytes"]
+    assert bus["placed_bytes"] > 0
+    assert bus["bound_bytes"] <= bus["moved_told_bytes"]
+    assert bus["placed_told_bytes"] <= bus["placed_bytes"]
+    assert bus["modelled_seconds"]["moved"] == bus["moved_bytes"] / bus["assumed_bytes_per_second"]
     assert '"steps": 4' in page.read_text()
+
+
+def test_what_cannot_be_watched_is_said_and_not_guessed(tmp_path: Path) -> None:
+    report, _ = estimated(
+        tmp_path,
+        """
+net = torch.compile(model(), backend="eager")
+optimizer = torch.optim.AdamW(net.parameters())
+for number in range(100):
+    net(batch()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        "--device",
+        "30MiB",
+        "--steps",
+        "2",
+        status=1,
+    )
+    assert report["steps"] == 2
+    assert set(report["device"]["over_the_bus"]) == {"unknown"}
+    assert "torch.compile" in report["device"]["over_the_bus"]["unknown"]
+
+
+def test_watching_operations_changes_no_allocation(tmp_path: Path) -> None:
+    code = """
+net = model()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+while True:
+    net(batch()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    traces = [tmp_path / f"{number}.jsonl" for number in range(2)]
+    for trace, more in zip(traces, ([], ["--device", "1TiB"]), strict=True):
+        estimated(tmp_path, code, "--quick", "--steps", "2", "--trace", str(trace), *more)
+    plain, watched = (
+        [(e.op, getattr(e, "size", 0), e.id) for e in Trace(trace) if isinstance(e, (ev.Alloc, ev.Free))]
+        for trace in traces
+    )
+    assert plain == watched
 
 
 def test_a_program_with_all_sorts_of_habits(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ they are.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +40,9 @@ class Gaps:
         The write whose contents stay, where dropping them means to write them back; else -1.
     base : int
         Bytes that move in any case: first reads, and the last contents of what is kept.
+
+    Where the problem is repeated, a gap may go on in the next round: it then lies from ``begin`` to the last step and
+    from the first one to ``end``, which is not after ``begin``.
     """
 
     access: Column
@@ -48,8 +53,18 @@ class Gaps:
     base: int
 
 
-def gaps_of(problem: Migration) -> Gaps:
-    """The gaps of a problem that are not empty."""
+def gaps_of(problem: Migration, repeats: Sequence[bool] | None = None) -> Gaps:
+    """The gaps of a problem that are not empty.
+
+    Parameters
+    ----------
+    problem : Migration
+    repeats : sequence of bool, optional
+        The problem is one round of many, and these objects live on from each to the next. The others begin and end
+        where it costs nothing.
+    """
+    if repeats is not None:
+        return _repeated(problem, repeats)
     rows: list[tuple[int, int, int, int, int]] = []
     base = 0
     last_write: dict[int, int] = {}
@@ -72,9 +87,36 @@ def gaps_of(problem: Migration) -> Gaps:
         if mode & WRITES:
             epochs[o] = -1 if k in kept_contents else k
         before[o] = t
+    return _columns(rows, base)
+
+
+def _columns(rows: list[tuple[int, int, int, int, int]], base: int) -> Gaps:
     table = np.array(rows, np.int64).reshape(-1, 5)
     access, begin, end, sizes, epoch = (np.ascontiguousarray(table[:, i]) for i in range(5))
     return Gaps(access, begin, end, sizes, epoch, base)
+
+
+def _repeated(problem: Migration, repeats: Sequence[bool]) -> Gaps:
+    rows: list[tuple[int, int, int, int, int]] = []
+    accesses: dict[int, list[int]] = {}
+    for k, o in enumerate(problem.object.tolist()):
+        accesses.setdefault(o, []).append(k)
+    for o, ks in accesses.items():
+        size = int(problem.size[o])
+        writes = [k for k in ks if problem.mode[k] & WRITES]
+        epoch = writes[-1] if writes and repeats[o] else -1
+        previous = ks[-1] if repeats[o] else None
+        for k in ks:
+            begin = 0 if previous is None else int(problem.step[previous]) + 1
+            end = int(problem.step[k])
+            comes_round = previous is not None and previous >= k
+            empty = begin == len(problem.steps) and end == 0 if comes_round else begin >= end
+            if problem.mode[k] & READS and size and not empty:
+                rows.append((k, begin, end, size, epoch))
+            if problem.mode[k] & WRITES:
+                epoch = k
+            previous = k
+    return _columns(rows, 0)
 
 
 @dataclass(frozen=True)
@@ -85,21 +127,41 @@ class Relaxation:
     kept: npt.NDArray[np.float64]
 
 
-def relax(problem: Migration, capacity: int, gaps: Gaps | None = None) -> Relaxation:
+def relax(
+    problem: Migration,
+    capacity: int,
+    gaps: Gaps | None = None,
+    *,
+    repeats: Sequence[bool] | None = None,
+    time_limit: float = math.inf,
+) -> Relaxation:
     """Solve the relaxation; every step must fit the capacity.
+
+    Parameters
+    ----------
+    problem : Migration
+    capacity : int
+    gaps : Gaps, optional
+        The problem's, if they are known.
+    repeats : sequence of bool, optional
+        Bound what one round of many moves on average, as :func:`gaps_of` has it.
+    time_limit : float
+        Seconds, after which the bound is what is proven by then.
 
     Returns
     -------
     Relaxation
-        The bound is rounded up to a whole number of the bytes that all sizes are multiples of.
+        The bound is rounded up to a whole number of the bytes that all sizes are multiples of; an average is not.
     """
-    gaps = gaps_of(problem) if gaps is None else gaps
+    gaps = gaps_of(problem, repeats) if gaps is None else gaps
     model = Model(problem, capacity, gaps)
     if not len(gaps.size) or not model.tight:
         return Relaxation(gaps.base, np.ones(len(gaps.size)))
-    kept, capacity_price, epoch_price = model.solve()
-    grain = int(np.gcd.reduce(problem.size[problem.size > 0]))
+    kept, capacity_price, epoch_price = model.solve(time_limit)
     bound = _certified(gaps, model.room, capacity_price, epoch_price)
+    if repeats is not None:
+        return Relaxation(max(0, bound // _SCALE), kept)
+    grain = int(np.gcd.reduce(problem.size[problem.size > 0]))
     return Relaxation(max(gaps.base, -(-bound // (_SCALE * grain)) * grain), kept)
 
 
@@ -115,19 +177,24 @@ class Model:
         self.gaps = gaps
         self.room = capacity - problem.step_bytes
         self.steps = len(problem.steps)
+        self.change_step, self.change_gap, self.change_sign = _changes(gaps)
         change = np.zeros(self.steps + 1, np.int64)
-        np.add.at(change, gaps.begin, gaps.size)
-        np.add.at(change, gaps.end, -gaps.size)
+        np.add.at(change, self.change_step, self.change_sign * gaps.size[self.change_gap])
         self.tight = bool(np.any(np.cumsum(change)[: self.steps] > self.room))
         self.owing = np.flatnonzero(gaps.epoch >= 0)
         self.epochs, self.epoch_of = np.unique(gaps.epoch[self.owing], return_inverse=True)
 
-    def solve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def solve(
+        self, time_limit: float = math.inf
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """What each gap keeps, the price of a byte over each step, and of each owing gap's row, in bytes."""
         highs = self.build(whole=False)
+        highs.setOptionValue("time_limit", time_limit)
         run(highs)
         solution = highs.getSolution()
         n, e = len(self.gaps.size), len(self.epochs)
+        if not len(solution.col_dual):  # nothing in time
+            return np.zeros(n), np.zeros(self.steps), np.zeros(len(self.owing))
         kept = np.clip(np.array(solution.col_value[:n]), 0, 1)
         price = np.maximum(0, -np.array(solution.col_dual[n + e : n + e + self.steps]))
         row = np.maximum(0, np.array(solution.row_dual[self.steps : self.steps + len(self.owing)]))
@@ -139,8 +206,8 @@ class Model:
         written = np.zeros(len(self.epochs))
         np.maximum.at(written, self.epoch_of, 1.0 - kept[self.owing])
         over = np.zeros(self.steps + 1)
-        np.add.at(over, self.gaps.begin, self.gaps.size * kept / unit)
-        np.add.at(over, self.gaps.end, -self.gaps.size * kept / unit)
+        changed = self.change_sign * (self.gaps.size * kept)[self.change_gap] / unit
+        np.add.at(over, self.change_step, changed)
         return np.concatenate([kept.astype(np.float64), written, np.cumsum(over)[: self.steps]])
 
     def _unit(self, unit: int | None) -> int:
@@ -170,11 +237,18 @@ class Model:
         lp.row_upper_ = np.concatenate([np.zeros(steps), np.full(w, highspy.kHighsInf)])
         # Row t: over(t) - over(t - 1) - what begins at t + what ends at t = 0.
         step = np.arange(steps)
-        ends = np.flatnonzero(gaps.end < steps)
-        rows = np.concatenate([step, step[1:], gaps.begin, gaps.end[ends], steps + np.arange(w), steps + np.arange(w)])
-        columns = np.concatenate([n + e + step, n + e + step[:-1], np.arange(n), ends, self.owing, n + self.epoch_of])
+        inside = self.change_step < steps
+        changing = self.change_gap[inside]
+        rows = np.concatenate([step, step[1:], self.change_step[inside], steps + np.arange(w), steps + np.arange(w)])
+        columns = np.concatenate([n + e + step, n + e + step[:-1], changing, self.owing, n + self.epoch_of])
         values = np.concatenate(
-            [np.ones(steps), -np.ones(max(0, steps - 1)), -size, size[ends], np.ones(w), np.ones(w)]
+            [
+                np.ones(steps),
+                -np.ones(max(0, steps - 1)),
+                -self.change_sign[inside] * size[changing],
+                np.ones(w),
+                np.ones(w),
+            ]
         )
         order = np.lexsort((rows, columns))
         lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
@@ -187,6 +261,16 @@ class Model:
         highs = solver()
         highs.passModel(lp)
         return highs
+
+
+def _changes(gaps: Gaps) -> tuple[Column, Column, Column]:
+    """Where gaps begin and end: step, gap, and 1 or -1. One that comes round begins again at the first step."""
+    number = np.arange(len(gaps.size))
+    round_ = number[(gaps.end <= gaps.begin) & (gaps.end > 0)]
+    stops = number[gaps.end > 0]
+    step = np.concatenate([gaps.begin, gaps.end[stops], np.zeros(len(round_), np.int64)])
+    gap = np.concatenate([number, stops, round_])
+    return step, gap, np.concatenate([np.ones(len(number), np.int64), np.full(len(stops), -1), np.ones_like(round_)])
 
 
 def _certified(
@@ -215,6 +299,7 @@ def _certified(
             multiplier = round(float(next(rows)) * largest / size * _SCALE)
             multiplier = min(multiplier, _SCALE - owed.get(epoch, 0))
             owed[epoch] = owed.get(epoch, 0) + multiplier
-        gain = total[end] - total[begin] - multiplier - _SCALE
+        over = total[end] - total[begin] + (total[-1] if end <= begin else 0)
+        gain = over - multiplier - _SCALE
         bound += size * (multiplier + min(0, gain))
     return bound
