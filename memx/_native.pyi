@@ -17,6 +17,8 @@ class Resource:
         page: int = 0,
         framework: bool = False,
         eviction: str = "cost",
+        low_water: int = 0,
+        look_ahead: int = 0,
     ) -> None:
         """`framework`: the caller keeps its streams for good and announces its captures."""
     def allocate(
@@ -70,6 +72,7 @@ class Resource:
     def size_of(self, address: int) -> int: ...
     def page_bytes(self) -> int: ...
     def is_lazy(self) -> bool: ...
+    def copy_in_stream(self) -> int: ...
     def copy_stream(self) -> int:
         """Handle of the stream that memx copies on."""
     def host_mappable(self) -> bool: ...

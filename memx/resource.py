@@ -154,6 +154,13 @@ class MemoryResource(_CoreMemoryResource):
         What gives way when a lazy resource's device memory is full: what is expected to be used again furthest away (as
         :meth:`expect` says, else as its last interval lets guess), by the bytes that moving it takes; what was used
         longest ago; what was not used since the clock's hand last passed.
+    low_water : size
+        Lazy resources only. Device memory that is to be had without waiting for a copy: where less is free, what gives
+        way next is copied to the host beforehand, while the work of a `resident` block runs, and stays on the device
+        until its memory is needed. 0: copied when it is needed.
+    look_ahead : size
+        Lazy resources only. Most device memory for what is brought there before the `resident` block that uses it: as
+        :meth:`expect` says, or as it comes round again and again in the same order. 0: brought when it is used.
 
     Raises
     ------
@@ -173,11 +180,22 @@ class MemoryResource(_CoreMemoryResource):
         oversubscribe: bool = True,
         page: int | str | None = None,
         eviction: str = "cost",
+        low_water: int | str = 0,
+        look_ahead: int | str = 0,
     ) -> None:
         self._device_id = device if isinstance(device, int) else int(device.device_id)
         device_bytes, host_bytes, page_bytes = in_bytes(self._device_id, device_limit, host_limit, page)
         self.native = _native.Resource(
-            self._device_id, device_bytes, host_bytes, reuse, lazy, oversubscribe, page_bytes, eviction=eviction
+            self._device_id,
+            device_bytes,
+            host_bytes,
+            reuse,
+            lazy,
+            oversubscribe,
+            page_bytes,
+            eviction=eviction,
+            low_water=_ahead(low_water, self._device_id, page_bytes, "low_water"),
+            look_ahead=_ahead(look_ahead, self._device_id, page_bytes, "look_ahead"),
         )
         self._wrap()
 
@@ -388,7 +406,8 @@ class MemoryResource(_CoreMemoryResource):
         ``requested_bytes``, ``allocated_bytes`` (rounded to 512), ``active_bytes`` (allocated, or freed and still
         in use on several streams), ``inactive_bytes`` (free inside partly used handles), ``reserved_bytes`` (device
         memory held) and ``host_bytes``, each with ``.current`` and ``.peak``; ``migrated_in_bytes``,
-        ``migrated_out_bytes``, ``allocations``, ``frees``, ``reuse_hits``; ``driver_calls`` by function.
+        ``migrated_out_bytes``, ``prefetched_bytes`` (of those in, before they were used), ``prefetched_used_bytes`` (of
+        those, used since), ``allocations``, ``frees``, ``reuse_hits``; ``driver_calls`` by function.
         """
         return self.native.statistics()
 
@@ -454,6 +473,11 @@ def _limit(text: int | str, page: int | None, what: str, least: int) -> int:
     if size < least:
         raise InvalidValueError(f"{what} {text!r} must be at least {least} bytes")
     return size
+
+
+def _ahead(text: int | str, device_id: int, page_bytes: int, what: str) -> int:
+    in_pages = isinstance(text, str) and text.endswith("p") and not page_bytes
+    return _limit(text, int(_native.probe(device_id)["page_bytes"]) if in_pages else page_bytes or None, what, least=0)
 
 
 def _half_of_host() -> int:

@@ -34,6 +34,8 @@ class Limits:
     lazy : bool
     eviction : str
         "cost", "lru", "clock" or "planned": as the trace itself says.
+    low_water, look_ahead : int
+        Bytes; see :class:`memx.MemoryResource`.
     """
 
     device_limit: int
@@ -42,6 +44,8 @@ class Limits:
     reuse: str
     lazy: bool
     eviction: str = "cost"
+    low_water: int = 0
+    look_ahead: int = 0
 
 
 def has_real_driver() -> bool:

@@ -117,6 +117,8 @@ def _allocator(name: str, device: int, limits: Limits, simulated: bool, driver: 
         page=limits.page if simulated else 0,
         framework=framework,
         eviction="cost" if limits.eviction == "planned" else limits.eviction,
+        low_water=limits.low_water,
+        look_ahead=limits.look_ahead,
     )
 
 
@@ -252,6 +254,7 @@ class _Run:
         else:
             result.migrated_in_bytes = statistics["migrated_in_bytes"]
             result.migrated_out_bytes = statistics["migrated_out_bytes"]
+        result.prefetched_used_bytes = statistics.get("prefetched_used_bytes", 0)
         made = {name: count - calls_before.get(name, 0) for name, count in self._operations.driver_calls().items()}
         if self._scheduled is not None:
             result.plan = self._scheduled.account()

@@ -57,6 +57,7 @@ class Result:
     peak_host_bytes: int = 0
     migrated_in_bytes: int = 0
     migrated_out_bytes: int = 0
+    prefetched_used_bytes: int = 0
     driver_calls: dict[str, int] = field(default_factory=dict)
     modelled_driver_us: float | None = None
     races: int | None = None

@@ -100,6 +100,8 @@ nb::dict as_dict(const Statistics& s) {
   out["migrated_out_bytes"] = s.migrated_out_bytes;
   out["faulted_bytes"] = s.faulted_bytes;
   out["refilled_bytes"] = s.refilled_bytes;
+  out["prefetched_bytes"] = s.prefetched_bytes;
+  out["prefetched_used_bytes"] = s.prefetched_used_bytes;
   out["allocations"] = s.all.blocks.gained;
   out["frees"] = s.all.blocks.lost;
   out["reuse_hits"] = s.reuse_hits;
@@ -168,15 +170,18 @@ NB_MODULE(_native, m) {
   nb::class_<Resource>(m, "Resource")
       .def("__init__",
            [](Resource* self, int device, nb::handle device_limit, nb::handle host_limit, const std::string& reuse, bool lazy,
-              bool oversubscribe, nb::handle page, bool framework, const std::string& eviction) {
-             const Config config =
+              bool oversubscribe, nb::handle page, bool framework, const std::string& eviction, nb::handle low_water,
+              nb::handle look_ahead) {
+             Config config =
                  as_config(device, device_limit, host_limit, reuse, lazy, oversubscribe, page, framework, eviction);
+             config.low_water = as_size(low_water, "low_water");
+             config.look_ahead = as_size(look_ahead, "look_ahead");
              GilRelease release;
              new (self) Resource(config);
            },
            nb::arg("device"), nb::arg("device_limit"), nb::arg("host_limit"), nb::arg("reuse") = "default",
            nb::arg("lazy") = false, nb::arg("oversubscribe") = true, nb::arg("page") = 0,
-           nb::arg("framework") = false, nb::arg("eviction") = "cost")
+           nb::arg("framework") = false, nb::arg("eviction") = "cost", nb::arg("low_water") = 0, nb::arg("look_ahead") = 0)
       .def("allocate",
            [](Resource& self, nb::handle nbytes, std::uint64_t stream, nb::handle align, const std::string& placement,
               std::uint32_t tag, nb::object refill, std::int32_t priority) {
@@ -309,6 +314,7 @@ NB_MODULE(_native, m) {
       .def("page_bytes", &Resource::page_bytes)
       .def("is_lazy", &Resource::is_lazy)
       .def("copy_stream", [](Resource& self) { return reinterpret_cast<std::uint64_t>(self.copy_stream()); })
+      .def("copy_in_stream", [](Resource& self) { return reinterpret_cast<std::uint64_t>(self.copy_in_stream()); })
       .def("host_mappable", &Resource::host_mappable)
       .def("statistics",
            [](Resource& self) {

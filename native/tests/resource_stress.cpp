@@ -270,6 +270,10 @@ int main() {
       config.reuse = mode;
       config.eviction = static_cast<memx::EvictionPolicy>(static_cast<int>(mode) % 3);
       config.page_bytes = kPage;
+      if (config.lazy && mode != memx::ReuseMode::kStream) {
+        config.low_water = 6 * kPage;
+        config.look_ahead = 3 * kPage;
+      }
       stress(config, kernels, context, seed++);
     }
   return 0;

@@ -28,6 +28,7 @@ CALLS = (
     "cuEventRecord",
     "cuEventQuery",
     "cuStreamCreate",
+    "cuStreamWaitEvent",
 )
 
 
@@ -38,6 +39,8 @@ class Program:
 
     def __init__(self, r: _native.Resource, kernels: Kernels) -> None:
         self.r, self.kernels, self.refused = r, kernels, 0
+        uses = [i for step in range(12) for i in (step % 4, (step + 1) % 6)]
+        r.expect([([(n, False) for n, i in enumerate(uses) if i == b], True, False) for b in range(6)])
         self.tag = r.tag_id("t")
         self.seeds: list[int | None] = [None] * 4 + [5 << 32, 6 << 32]
         self.buffers = [r.allocate(n * PAGE, 0, 0, "prefer_device", self.tag) for n in self.SIZES[:4]]
@@ -93,9 +96,12 @@ class Program:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("code", ["OUT_OF_MEMORY", "UNKNOWN"])
-def test_contents_are_intact_or_an_error_says_so(resource: Make, kernels: Kernels, call: str, code: str) -> None:
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_contents_are_intact_or_an_error_says_so(
+    resource: Make, kernels: Kernels, call: str, code: str, ahead: int
+) -> None:
     def run(at: int | None) -> tuple[int, int]:
-        r = resource(device=6, host=40, lazy=True)
+        r = resource(device=6, host=40, lazy=True, low_water=2 * ahead * PAGE, look_ahead=ahead * PAGE)
         program = Program(r, kernels)
         before = r.statistics()["driver_calls"].get(call, 0)
         if at is not None:

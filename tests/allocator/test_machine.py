@@ -65,11 +65,24 @@ class ResourceMachine(RuleBasedStateMachine):
         lazy=st.booleans(),
         reuse=st.sampled_from(["stream", "default", "mutual"]),
         eviction=st.sampled_from(["cost", "lru", "clock"]),
+        low_water=st.integers(0, 6),
+        look_ahead=st.integers(0, 4),
     )
-    def start(self, device: int, host: int, lazy: bool, reuse: str, eviction: str) -> None:
+    def start(
+        self, device: int, host: int, lazy: bool, reuse: str, eviction: str, low_water: int, look_ahead: int
+    ) -> None:
         self.device_limit, self.host_limit, self.lazy = device * PAGE, host * PAGE, lazy
         self.resource = _native.Resource(
-            0, self.device_limit, self.host_limit, reuse, lazy, True, PAGE, eviction=eviction
+            0,
+            self.device_limit,
+            self.host_limit,
+            reuse,
+            lazy,
+            True,
+            PAGE,
+            eviction=eviction,
+            low_water=low_water * PAGE if lazy else 0,
+            look_ahead=look_ahead * PAGE if lazy else 0,
         )
 
     def pick(self, choice: int) -> Live | None:
@@ -142,6 +155,12 @@ class ResourceMachine(RuleBasedStateMachine):
                 b.seed = next(self.seeds) << 32 | 0x5EED
                 self.kernels.stamp(handle, b.address, b.nbytes, b.seed)
         self.resource.end_use(token)
+
+    @precondition(lambda self: self.live)
+    @rule(rounds=st.integers(2, 6), write=st.booleans())
+    def cycle(self, rounds: int, write: bool) -> None:
+        for choice in list(range(len(self.live))) * rounds:
+            self.kernel([choice], 1, write)
 
     @rule(choice=st.integers(0, 1000))
     def read(self, choice: int) -> None:

@@ -22,6 +22,12 @@ class Gate {
     const std::uint64_t ticket = next_++;
     turn_.wait(lock, [&] { return serving_ == ticket; });
   }
+  bool try_lock() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (serving_ != next_) return false;
+    ++next_;
+    return true;
+  }
   void unlock() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -109,6 +115,8 @@ class Lock {
     past_gate_ = true;
     locks_->mutex.lock();
   }
+  // The same where nobody else is past it or waits for it; nothing has changed then. False: somebody is.
+  bool try_gate() { return past_gate_ || (past_gate_ = locks_->gate.try_lock()); }
   // Runs a driver call without the short lock.
   template <class Work>
   auto drive(Work work) {

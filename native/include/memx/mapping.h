@@ -88,8 +88,9 @@ struct Page {
   std::uint32_t swap_tag = 0;  // whose share of the host `swap` is
   std::uint32_t generation = 0;  // how often another page, or none, has come to be here
   std::uint32_t pins = 0;      // the user's: never a victim
+  Point copying;               // of memx's copy streams: the last copy between the page and `swap`
   bool transit = false;        // between mappings: the address is neither free nor unbacked for good
-  bool dropped = false;        // an expectation said that nobody would read it again
+  bool ahead = false;          // brought to the device before its use, and not used since
 };
 
 class PageTable {

@@ -116,6 +116,8 @@ class StreamTable {
   void note_wait(Slot slot, Slot on);
   // memx does it: queues a wait on `slot` for each point not ordered before it. False: refused or failed.
   bool insert_waits(Lock& lock, PointSet points, Slot slot);
+  // The same in every mode, for points of memx's own streams, whose work waits for nobody's.
+  bool follow(Lock& lock, PointSet points, Slot slot);
   void exclude(Slot slot) { streams_[slot].excluded = true; }
   bool excluded(Slot slot) const { return streams_[slot].excluded; }
   bool capturing(Lock& lock, Slot slot);

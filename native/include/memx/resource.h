@@ -25,6 +25,7 @@ struct Statistics {
   Flow reserved, segments;  // device memory held, in bytes and in handles
   std::uint64_t migrated_in_bytes, migrated_out_bytes;
   std::uint64_t faulted_bytes, refilled_bytes;
+  std::uint64_t prefetched_bytes, prefetched_used_bytes;
   std::uint64_t reuse_hits, out_of_memory_errors;
   std::uint64_t search_probes;  // free blocks looked at
   std::map<std::string, std::uint64_t> driver_calls;
@@ -120,7 +121,8 @@ class Resource {
   bool forked() const;  // is this a child's copy, of no use there?
   bool is_lazy() const { return config_.lazy; }
   bool host_mappable() const { return store_->host_mappable; }
-  CUstream copy_stream() const { return store_->copy_stream(); }  // memx's own
+  CUstream copy_stream() const { return store_->copy_stream(); }  // memx's own, for copies to the host
+  CUstream copy_in_stream() const { return store_->copy_in_stream(); }
   Statistics statistics();
   void reset_peak_statistics();
   void reset_accumulated_statistics();

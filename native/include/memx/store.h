@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -33,6 +34,7 @@
 #include "memx/order.h"
 #include "memx/physical.h"
 #include "memx/pool.h"
+#include "memx/recurrence.h"
 
 namespace memx {
 
@@ -45,6 +47,8 @@ struct Config {
   bool oversubscribe = true;
   std::uint64_t page_bytes = 0;
   EvictionPolicy eviction = EvictionPolicy::kCost;
+  std::uint64_t low_water = 0;   // bytes of device memory that are to be had without a copy
+  std::uint64_t look_ahead = 0;  // bytes brought to the device before their use, at most
   bool framework = false;  // the caller keeps its streams and announces its captures: see StreamTable
 };
 
@@ -73,6 +77,7 @@ struct Extra {
   std::int32_t priority = 0;  // pages of the lower give way first
   std::shared_ptr<const Expected> expected;
   std::size_t next = 0;  // of its uses
+  std::uint64_t due = 0;  // when it stands in Store::upcoming_; 0: it does not
   bool let_go = false;   // nobody was to read it, and its contents are gone
   std::vector<std::uint64_t> unfilled;  // pages of its that were on the device before it, without its contents; ascending
 };
@@ -138,8 +143,9 @@ class Store {
   // The tag's memory becomes ordinary, and its graphs are gone.
   void retire(std::uint32_t tag);  // past the gate
 
-  // Backs the operands on the device and keeps them there until end_use; all or nothing.
-  std::uint64_t begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot);
+  // Backs the operands on the device and keeps them there until end_use; all or nothing. Work queued on the slot from now on
+  // follows copies of their contents that are under way; not if it does not use them yet.
+  std::uint64_t begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot, bool now = true);
   void end_use(Lock& lock, std::uint64_t token);
   void note_use(Block* block, Slot slot);  // until its free
   // The next allocations and the next uses (begin_use) will be these, in this order. Nothing depends on it but what gives
@@ -186,7 +192,9 @@ class Store {
   std::uint64_t reuse_hits = 0;
   std::uint64_t refilled_bytes = 0;
   std::uint64_t faulted_bytes = 0;  // brought to the device because they were used, copied or not
+  std::uint64_t prefetched_bytes = 0, prefetched_used_bytes = 0;  // copied in before a use asked for them; of those, used then
   CUstream copy_stream() const { return stream_; }
+  CUstream copy_in_stream() const { return in_stream_; }
   bool host_mappable = false;
 
  private:
@@ -194,10 +202,6 @@ class Store {
     std::vector<Mapping*> mappings;
     Slot slot;
     std::thread::id owner;
-  };
-  // A run of pages to be backed, in the order of their addresses.
-  struct Run {
-    std::uint64_t first, pages;
   };
   struct Copy {
     CUdeviceptr device;
@@ -246,12 +250,14 @@ class Store {
     std::vector<Mapping*> made;
     std::vector<Refill> refills;
     std::uint64_t copied = 0;
+    bool ahead = false;  // of its use
     CUresult result = CUDA_SUCCESS;
     Call call = Call::cuStreamSynchronize;
   };
 
   // residency.cpp
-  // Part after part, so that one comes in while room is made for the next. `again`: another thread was there meanwhile.
+  // Part after part, each copied in while room is made for the next, and not waited for. `again`: another thread was there
+  // meanwhile.
   Room bring(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Slot slot, bool& again);
   bool hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapping*>& held, std::vector<Run>& runs,
                   Lock& lock);
@@ -275,9 +281,9 @@ class Store {
   std::int32_t priority(const Mapping* mapping);
   bool due_before(const PointSet& points, Slot slot);
   // Mappings of at least `bytes` in all, if there are that many, whose work is over or due before the stream's next, if one
-  // is given. That of others goes to `unfinished`.
+  // is given. That of others goes to `unfinished`. `ahead`: they are not to go now, and nobody's copy on the host gives way.
   std::vector<Mapping*> choose_victims(std::uint64_t bytes, std::optional<Slot> slot, std::vector<PointSet>& unfinished,
-                                       bool& host_full);
+                                       bool& host_full, bool ahead = false);
   template <class Visit>
   void each_live(std::uint64_t begin, std::uint64_t end, Visit visit) {
     for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)
@@ -306,14 +312,19 @@ class Store {
   void swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool together = false);
   // Maps the runs and queues the copies of their contents; to be finished, whatever happens in between.
   Arrival start_arrival(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier);
-  // Waits for them. The new mappings come back held; or nothing has changed, and it throws.
+  // Work on lazy pages is made to follow the copies when there is some (begin_use); else waits for them. The new mappings come
+  // back held; or nothing has changed, and it throws.
   void finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& out);
   void undo_arrival(Lock& lock, Arrival& arrival);
   void settle_arrival(const Arrival& arrival, bool arrived);
-  void swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
+  void swap_in(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
   CUresult queue(const std::vector<Copy>& copies, CUstream stream, Call& call);
   void copy(Lock& lock, const std::vector<Copy>& copies);
-  CUresult finish_copies(CUstream stream);
+  // Waits for the stream's copies, of which the last could be queued or not; what went wrong first, in `queued` and `call`.
+  void finish_copies(CUstream stream, CUresult& queued, Call& call);
+  // What has just been queued on one of the copy streams; nothing, after waiting, where that cannot be told.
+  Point copies_queued(Lock& lock, Slot slot);
+  bool is_copy(const Point& point) const { return point.slot() == out_slot_ || point.slot() == in_slot_; }
   std::vector<std::uint64_t> cut(const std::vector<Handle>& handles);  // into addresses of single pinned pages
   std::map<std::uint64_t, Slab>::iterator slab_of(std::uint64_t address);
   bool in_one_slab(std::uint64_t a, std::uint64_t b);
@@ -322,7 +333,30 @@ class Store {
   void collect_dropped();
   // Gives up copies of what the device has too, of mappings not busy, until `bytes` are free to be had.
   void shed_clean(std::uint64_t bytes);
+  // The same, waiting for copies under way if they stand in the way.
+  void make_host_room(Lock& lock, std::uint64_t bytes);
   std::uint64_t live_in_page(std::uint64_t page);
+
+  // ahead.cpp
+  // After a use, while its work runs: queues copies to the host of what gives way next, until `low_water` bytes could be had
+  // without one, and copies to the device of what is used next, as far as there is room or what is used later can be dropped.
+  // Waits for nothing; what fails is left to whoever needs it.
+  void work_ahead(Lock& lock, Slot slot) noexcept;
+  // Queues copies to the host of what is dirty on these, of those whose work is over; as far as the host has room.
+  void write_behind(Lock& lock, const std::vector<Mapping*>& mappings);
+  void keep_low_water(Lock& lock, Slot slot);
+  void bring_ahead(Lock& lock, Slot slot);
+  using Order = std::unordered_map<std::uint64_t, std::size_t>;  // of pages, by their use to come; not in it: used later
+  // Room for these bytes, without a copy, a wait, or dropping a page that is used before the `position`.
+  bool make_room_ahead(Lock& lock, std::uint64_t bytes, Slot slot, const Order& upcoming, std::size_t position);
+  void note_upcoming(Block* block, bool ends = false);
+  // Calls visit(run) for the pages of the uses to come, in their order, as told or as they recur, until it says no; a use that
+  // overwrites is left out.
+  template <class Visit>
+  void each_upcoming(Visit visit);
+  // Work queued on the slot from now on follows the copies of these pages that it has to: all that come in, and those that go
+  // out of what it writes.
+  void follow_copies(Lock& lock, const std::vector<std::uint64_t>& pages, const std::vector<bool>& written, Slot slot);
 
   // arena.cpp
   bool planned(const Block* block);
@@ -342,12 +376,16 @@ class Store {
   bool is_private(std::uint32_t tag) const { return tag < private_.size() && private_[tag]; }
 
   CUstream stream_ = nullptr, in_stream_ = nullptr;  // memx's own: for copies, and for those to the device
+  Slot out_slot_ = StreamTable::kNone, in_slot_ = StreamTable::kNone;  // of the two
   std::unique_ptr<Eviction> eviction_;
   std::unordered_map<const Block*, Extra> extras_;
   std::vector<std::shared_ptr<const Expected>> expected_;  // of the next allocations, last first
   std::uint64_t expected_from_ = 0;  // the use that is number 0 there
   std::uint64_t now_ = 0;            // uses so far
   std::uint64_t tick_ = 0;           // rankings so far
+  std::set<std::pair<std::uint64_t, Block*>> upcoming_;  // blocks by the use to come next, as told; some of it may be past
+  Recurrence recurrence_;
+  std::vector<std::uint64_t> ahead_;  // pages brought before their use; some of them used or gone since
   Rhythm returns_;                   // of pages that had given way: how many uses after their last
   std::unordered_map<std::uint32_t, std::uint64_t> host_limits_;  // by tag
   std::unordered_map<std::uint32_t, std::uint64_t> swapped_;      // bytes, by tag
@@ -357,11 +395,16 @@ class Store {
     std::uint64_t used_bytes, moved_before;
   };
   static constexpr std::size_t kWindow = 256;
+  static constexpr std::uint64_t kPartPages = 16;
   std::array<Sample, kWindow> samples_{};  // of the last uses, by their number
   std::vector<bool> private_;  // by tag
   bool watching_ = false;
   std::vector<Moved> moved_;
-  std::vector<std::uint64_t> dropped_;  // pinned pages that hold nobody's contents any more
+  struct Dropped {
+    std::uint64_t slot;
+    Point copying;
+  };
+  std::vector<Dropped> dropped_;  // pinned pages that hold nobody's contents any more, once a copy is over
   std::condition_variable_any changed_;
   std::unordered_map<std::uint64_t, Use> uses_;
   std::uint64_t next_use_ = 1;

@@ -320,6 +320,11 @@ bool StreamTable::insert_waits(Lock& lock, PointSet points, Slot slot) {
   if (mode_ != ReuseMode::kMutual || excluded(slot)) return false;
   for (const Point& point : points)
     if (!ordered(point, slot) && (excluded(point.slot()) || point.slot() == kContext || is_graph(point.slot()))) return false;
+  return follow(lock, std::move(points), slot);
+}
+
+bool StreamTable::follow(Lock& lock, PointSet points, Slot slot) {
+  if (excluded(slot)) return false;
   for (const Point& point : points) {
     if (ordered(point, slot)) continue;
     Event* event = event_for(lock, point);

@@ -42,6 +42,8 @@ Config checked(Config config) {
   if (config.device_limit < config.page_bytes)
     throw Error(ErrorKind::kInvalidValue, "device_limit " + std::to_string(config.device_limit) +
                                               " is smaller than one page of " + std::to_string(config.page_bytes));
+  if ((config.low_water || config.look_ahead) && !config.lazy)
+    throw Error(ErrorKind::kInvalidValue, "low_water and look_ahead are for pages that come and go: this resource is not lazy");
   if (config.host_limit > 0 && config.host_limit < config.page_bytes)
     throw Error(ErrorKind::kInvalidValue, "host_limit " + std::to_string(config.host_limit) +
                                               " is smaller than one page of " + std::to_string(config.page_bytes) + "; 0 means none");
@@ -292,6 +294,7 @@ std::uint64_t Resource::begin_use(const std::vector<Use>& uses, CUstream stream)
 
 void Resource::end_use(std::uint64_t token) {
   if (forked()) return;
+  const Telling telling(*this);
   Lock lock(locks_);
   if (store_ && !locks_.closing) store_->end_use(lock, token);
 }

@@ -27,6 +27,8 @@ Statistics Resource::statistics() {
   out.migrated_out_bytes = store_->migrated_out_bytes;
   out.faulted_bytes = store_->faulted_bytes;
   out.refilled_bytes = store_->refilled_bytes;
+  out.prefetched_bytes = store_->prefetched_bytes;
+  out.prefetched_used_bytes = store_->prefetched_used_bytes;
   out.reuse_hits = store_->reuse_hits;
   out.search_probes = store_->pool.probes;
   return out;

@@ -271,6 +271,7 @@ Block* Store::allocate_lazy(Lock& lock, const Request& request) {
       expected_.pop_back();
     }
     block->known = true;
+    note_upcoming(block);
     if (extra.source)
       for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page)
         if (table.mapping_at(page) || table.page(page).transit) extra.unfilled.push_back(page);
@@ -284,6 +285,7 @@ std::shared_ptr<Source> Store::release(Block* block) {
   const std::uint64_t begin = block->begin, end = block->end();
   std::shared_ptr<Source> source;
   if (block->known) {
+    note_upcoming(block, true);
     source = std::move(extras_.at(block).source);
     extras_.erase(block);
     block->known = false;
@@ -320,6 +322,7 @@ std::shared_ptr<Source> Store::release(Block* block) {
       drop_swap(page);
       table.page(page).last_use = 0;
       table.page(page).interval = 0;
+      table.page(page).ahead = false;
     }
   if (config.lazy) return source;
   std::uint64_t last = begin;

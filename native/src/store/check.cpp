@@ -6,7 +6,6 @@ namespace memx {
 bool Store::check(Lock& lock, std::string* why) {
   while (moving_ || relocating_) wait_for_change(lock, "pages that another thread is moving");
   if (!order.check(why) || !pool.check(why)) return false;
-  collect_dropped();
   std::uint64_t mapped[2] = {}, idle[2] = {}, inactive = 0, swapped = 0, clean = 0;
   bool ok = true;
   auto fail = [&](const char* what) {
@@ -51,6 +50,7 @@ bool Store::check(Lock& lock, std::string* why) {
   for (const auto& [tag, bytes] : swapped_) by_tag += bytes;
   if (by_tag != swapped) fail("host pages are miscounted by tag");
   for (const auto& [address, slab] : slabs_) swapped += ((1ull << slab.handle.order) - slab.used) * config.page_bytes;
+  swapped += dropped_.size() * config.page_bytes;
   if (physical.held_bytes(Tier::kPinned) != swapped + physical.cached_bytes(Tier::kPinned)) fail("a pinned host page is lost");
   if (physical.held_bytes(Tier::kDevice) > physical.limit(Tier::kDevice)) fail("the device limit is exceeded");
   if (physical.host_bytes() > config.host_limit) fail("the host limit is exceeded");

@@ -107,8 +107,7 @@ PageTable::Failure Store::move(Lock& lock, std::uint64_t first, Tier to) {
     ContextScope current(device);
     failure = {MEMX_CALL(device, cuMemcpyAsync, table.address(*scratch), table.address(first), std::size_t(bytes), stream_),
                Call::cuMemcpyAsync};
-    CUresult over = finish_copies(stream_);
-    if (!failure) failure = {over, Call::cuStreamSynchronize};
+    finish_copies(stream_, failure.result, failure.call);
   }
   lock.lock();
   for (std::uint64_t page = *scratch; page < *scratch + pages;) {
@@ -190,7 +189,7 @@ bool Store::restore(Lock& lock, std::uint64_t first, Handle handle) {
 
 std::uint64_t Store::prefetch(Lock& lock, Block* block, Slot slot) {
   if (config.lazy) {
-    end_use(lock, begin_use(lock, {{block, block->begin, block->end(), kRead}}, slot));
+    end_use(lock, begin_use(lock, {{block, block->begin, block->end(), kRead}}, slot, false));
     return 0;
   }
   if (block->pins) throw Error(ErrorKind::kInvalidState, "this buffer is pinned: unpin it before moving it");
@@ -335,7 +334,7 @@ void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
       for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) drop_swap(page);
 }
 
-std::vector<Store::Run> Store::unbacked(std::uint32_t tag) {
+std::vector<Run> Store::unbacked(std::uint32_t tag) {
   std::vector<Run> runs;
   for (Block* block : tagged(tag))
     for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) {
@@ -386,9 +385,9 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
 
 std::uint64_t Store::trim(Lock& lock, std::uint64_t keep_bytes) {
   wait_for_relocations(lock);
-  collect_dropped();
   table.unstick(lock);
   if (order.poll(lock, true)) pool.tidy();
+  collect_dropped();
   if (Event* event = order.event_for(lock, order.latest(StreamTable::kContext))) order.let_go(event);
   std::uint64_t released = 0;
   for (Tier tier : {Tier::kDevice, Tier::kHost}) {
@@ -426,7 +425,14 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
       std::vector<std::uint64_t> pages;
       for (std::uint64_t page = begin / config.page_bytes; page * config.page_bytes < end; ++page) pages.push_back(page);
       std::vector<Run> runs;
-      if (hold_pages(pages, held, runs, lock)) break;
+      if (!hold_pages(pages, held, runs, lock)) continue;
+      const auto arriving = std::find_if(pages.begin(), pages.end(), [&](std::uint64_t page) {
+        const Point& copying = table.page(page).copying;
+        return table.mapping_at(page) && copying.slot() == in_slot_ && !order.complete(copying);
+      });
+      if (arriving == pages.end()) break;
+      let_go(held);
+      wait(lock, table.page(*arriving).copying);
     }
     for (std::uint64_t at = begin; at < end;) {
       const std::uint64_t page = at / config.page_bytes;

@@ -15,10 +15,21 @@ void Store::note_touch(const std::vector<std::uint64_t>& pages) {
     Page& entry = table.page(page);
     if (entry.last_use) {
       entry.interval = static_cast<std::uint32_t>(std::min<std::uint64_t>(now_ - entry.last_use, ~0u));
-      if (!entry.mapping) returns_.add(entry.interval);
+      if (!entry.mapping || entry.ahead) returns_.add(entry.interval);
     }
+    if (entry.ahead && entry.mapping) prefetched_used_bytes += config.page_bytes;
+    entry.ahead = false;
     entry.last_use = now_;
   }
+  if (!config.look_ahead) return;
+  std::vector<Run> runs;
+  for (std::uint64_t page : pages) {
+    if (!runs.empty() && runs.back().first + runs.back().pages == page)
+      ++runs.back().pages;
+    else
+      runs.push_back({page, 1});
+  }
+  recurrence_.add(std::move(runs));
 }
 
 void Store::expect(std::vector<Expected> allocations) {
@@ -26,6 +37,7 @@ void Store::expect(std::vector<Expected> allocations) {
   expected_from_ = now_;
   for (auto it = allocations.rbegin(); it != allocations.rend(); ++it)
     expected_.push_back(std::make_shared<const Expected>(std::move(*it)));
+  for (const auto& [block, extra] : extras_) note_upcoming(const_cast<Block*>(block));
 }
 
 // The use to come next, in the store's time.
@@ -93,22 +105,24 @@ std::int32_t Store::priority(const Mapping* mapping) {
   return highest.value_or(0);
 }
 
-// Work that what is queued on the stream now has to come after anyway: waiting for it delays nothing but the host.
+// Work that what is queued on the stream now has to come after anyway, or memx's own copies: waiting for it delays nothing but
+// the host.
 bool Store::due_before(const PointSet& points, Slot slot) {
-  return std::all_of(points.begin(), points.end(), [&](const Point& point) { return order.ordered(point, slot); });
+  return std::all_of(points.begin(), points.end(), [&](const Point& point) { return is_copy(point) || order.ordered(point, slot); });
 }
 
 std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<Slot> slot, std::vector<PointSet>& unfinished,
-                                            bool& host_full) {
-  const std::size_t ahead = eviction_->spares_referenced() ? 1 : 64;  // a clock's hand looks at one after the other
+                                            bool& host_full, bool ahead) {
+  const std::size_t at_once = eviction_->spares_referenced() ? 1 : 64;  // a clock's hand looks at one after the other
   const std::uint64_t page_bytes = config.page_bytes;
-  std::uint64_t host_room = physical.room_bytes(Tier::kPinned) + clean_bytes_, freed = 0;
+  std::uint64_t host_room = physical.room_bytes(Tier::kPinned) + (ahead ? 0 : clean_bytes_ + dropped_.size() * page_bytes), freed = 0;
   std::vector<Mapping*> victims, spared;
   auto eligible = [&](Mapping* mapping) {
     if (mapping->pins || mapping->busy || pinned(mapping)) return false;
     PointSet points = mapping->uses;
     order.prune_complete(points);
     if (points.empty() || (slot && due_before(points, *slot))) return true;
+    if (ahead && std::all_of(points.begin(), points.end(), [&](const Point& point) { return is_copy(point); })) return true;
     unfinished.push_back(std::move(points));
     return false;
   };
@@ -118,7 +132,7 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<S
     for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) {
       const Fate what = fate(page);
       if (what == Fate::kDirty) copied += page_bytes;
-      if (what == Fate::kClean) copies += page_bytes;
+      if (what == Fate::kClean && !ahead) copies += page_bytes;
     }
     std::uint64_t* const tagged = host_limits_.empty() ? nullptr : &more[tag_at(mapping->first)];
     if (copied + copies > host_room || (tagged && copied && !host_allows(tag_at(mapping->first), *tagged + copied))) {
@@ -140,7 +154,7 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<S
       best.emplace(eviction_->score(outlook(mapping), mapping->rank, now_), ~mapping->first, mapping);
     };
     while (freed < bytes) {
-      while (best.size() < ahead && low != high) {
+      while (best.size() < at_once && low != high) {
         look(*low++);
         if (low != high && !eviction_->spares_referenced()) look(*--high);
       }
@@ -151,6 +165,10 @@ std::vector<Mapping*> Store::choose_victims(std::uint64_t bytes, std::optional<S
     }
   }
   for (Mapping* mapping : spared) {
+    if (ahead) {
+      if (freed < bytes) take(mapping);
+      continue;
+    }
     mapping->referenced = false;
     table.touch(mapping, ++tick_, mapping->priority);
     if (freed >= bytes) continue;

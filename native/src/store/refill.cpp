@@ -128,16 +128,7 @@ void Store::refill(Lock& lock, const std::vector<Refill>& pages) {
                        std::size_t(to - from), stream_of(buffer));
   }
   Call call = Call::cuMemcpyHtoDAsync;
-  {
-    ContextScope current(device);
-    for (CUstream stream : {stream_, in_stream_}) {
-      const CUresult over = finish_copies(stream);
-      if (result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
-        result = over;
-        call = Call::cuStreamSynchronize;
-      }
-    }
-  }
+  for (CUstream stream : {stream_, in_stream_}) finish_copies(stream, result, call);
   lock.lock();
   --moving_;
   for (const Handle& handle : staging) physical.put(handle);

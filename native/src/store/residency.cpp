@@ -1,7 +1,6 @@
 // Use of buffers: what is needed is on the device and stays there meanwhile; what is idle gives way.
 #include <algorithm>
 #include <chrono>
-#include <exception>
 
 #include "memx/store.h"
 
@@ -83,9 +82,14 @@ bool Store::swapped(const std::vector<Run>& runs) {
   return false;
 }
 
-std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot) {
+std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands, Slot slot, bool now) {
   const std::uint64_t page_bytes = config.page_bytes;
-  std::vector<std::pair<std::uint64_t, bool>> touched;  // page, wholly overwritten
+  struct Touch {
+    std::uint64_t page;
+    bool overwritten, written;  // wholly; at all
+    bool operator<(const Touch& other) const { return page < other.page; }
+  };
+  std::vector<Touch> touched;
   for (const Operand& operand : operands) {
     Block* block = operand.block;
     if (block->lost)
@@ -99,16 +103,21 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       if (extra.let_go && operand.mode & kRead) throw Error(ErrorKind::kInvalidState, kLetGo);
     }
     for (std::uint64_t page = operand.begin / page_bytes; page * page_bytes < operand.end; ++page)
-      touched.emplace_back(page, operand.mode == kWrite && operand.begin <= page * page_bytes &&
-                                     operand.end >= (page + 1) * page_bytes);
+      touched.push_back({page, operand.mode == kWrite && operand.begin <= page * page_bytes && operand.end >= (page + 1) * page_bytes,
+                         (operand.mode & kWrite) != 0});
   }
   std::sort(touched.begin(), touched.end());
   std::vector<std::uint64_t> pages;
-  std::vector<bool> overwritten;
-  for (const auto& [page, whole] : touched) {  // false sorts first: one reader is enough to keep the contents
-    if (!pages.empty() && pages.back() == page) continue;
-    pages.push_back(page);
-    overwritten.push_back(whole);
+  std::vector<bool> overwritten, written;
+  for (const Touch& touch : touched) {
+    if (!pages.empty() && pages.back() == touch.page) {
+      overwritten.back() = overwritten.back() && touch.overwritten;  // one reader is enough to keep the contents
+      written.back() = written.back() || touch.written;
+      continue;
+    }
+    pages.push_back(touch.page);
+    overwritten.push_back(touch.overwritten);
+    written.push_back(touch.written);
   }
   note_touch(pages);
   std::vector<Mapping*> held;
@@ -187,6 +196,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       }
       wait_for_change(lock, "buffers that other threads use");
     }
+    if (now && config.lazy) follow_copies(lock, pages, written, slot);
   } catch (...) {
     let_go(held);
     throw;
@@ -227,10 +237,10 @@ void Store::end_use(Lock& lock, std::uint64_t token) {
     table.touch(mapping, rank, config.lazy ? priority(mapping) : 0);
   }
   let_go(use.mappings);
+  work_ahead(lock, use.slot);
 }
 
 Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Slot slot, bool& again) {
-  constexpr std::uint64_t kPartPages = 16;
   const std::uint64_t page_bytes = config.page_bytes;
   struct Part {
     std::vector<Run> runs;
@@ -253,8 +263,15 @@ Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& s
       part.pages += pages;
       done += pages;
     }
-  std::vector<Arrival> arrivals;
-  std::exception_ptr thrown;
+  if (parts.size() > 1) {
+    // What goes is copied out part after part from now on, while those before it are exchanged.
+    bool host_full = false;
+    std::vector<PointSet> unfinished;
+    if (order.poll(lock, true)) pool.tidy();
+    const std::uint64_t room = physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice);
+    if (missing * page_bytes > room) write_behind(lock, choose_victims(missing * page_bytes - room, slot, unfinished, host_full, true));
+  }
+  std::vector<Mapping*> arrived;
   Room made = Room::kMade;
   try {
     for (Part& part : parts) {
@@ -265,21 +282,13 @@ Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& s
           again = again || table.mapping_at(page) || table.page(page).transit;
       again = again || (made == Room::kMade && needed > physical.room_bytes(Tier::kDevice));
       if (made != Room::kMade || again) break;
-      arrivals.push_back(start_arrival(lock, std::move(part.runs), part.skip, Tier::kDevice));
+      swap_in(lock, part.runs, part.skip, Tier::kDevice, arrived);
     }
   } catch (...) {
-    thrown = std::current_exception();
-  }
-  std::vector<Mapping*> arrived;
-  for (Arrival& arrival : arrivals) {
-    try {
-      finish_arrival(lock, arrival, arrived);
-    } catch (...) {
-      if (!thrown) thrown = std::current_exception();
-    }
+    let_go(arrived);
+    throw;
   }
   let_go(arrived);
-  if (thrown) std::rethrow_exception(thrown);
   return made;
 }
 

@@ -35,6 +35,8 @@ Store::Store(Device& device, const Config& config, Locks& locks)
       device.raise(result, Call::cuStreamCreate, "creating the copy streams");
     }
   Lock lock(locks);
+  out_slot_ = order.slot_of(lock, stream_);
+  in_slot_ = order.slot_of(lock, in_stream_);
   probe_host(lock);
 }
 
@@ -46,7 +48,7 @@ Store::~Store() {
       drop_swap(page);
     }
   });
-  collect_dropped();
+  for (const Dropped& one : dropped_) put_pinned(one.slot);
   for (CUstream stream : {stream_, in_stream_})
     if (stream) MEMX_CALL(device, cuStreamDestroy, stream);
 }

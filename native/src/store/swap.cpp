@@ -13,15 +13,18 @@ void Store::drop_swap(std::uint64_t page) {
   Page& entry = table.page(page);
   if (!entry.swap) return;
   if (entry.mapping && !entry.mapping->stuck) clean_bytes_ -= config.page_bytes;
-  dropped_.push_back(entry.swap);
+  dropped_.push_back({entry.swap, entry.copying});
   entry.swap = 0;
   swapped_[entry.swap_tag] -= config.page_bytes;
 }
 
 // Pinned pages go back past the gate only: somebody who passed it may still read from one.
 void Store::collect_dropped() {
-  for (std::uint64_t page : dropped_) put_pinned(page);
-  dropped_.clear();
+  std::erase_if(dropped_, [&](const Dropped& one) {
+    if (!order.complete(one.copying)) return false;
+    put_pinned(one.slot);
+    return true;
+  });
 }
 
 std::vector<std::uint64_t> Store::cut(const std::vector<Handle>& handles) {
@@ -70,19 +73,56 @@ void Store::shed_clean(std::uint64_t bytes) {
   }
 }
 
-// Pages under a copy cannot be given back, so a wait that fails is tried again.
-CUresult Store::finish_copies(CUstream stream) {
-  CUresult result = CUDA_SUCCESS;
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    result = MEMX_CALL(device, cuStreamSynchronize, stream);
-    if (result == CUDA_SUCCESS || device.sticky()) return result;
+void Store::make_host_room(Lock& lock, std::uint64_t bytes) {
+  auto enough = [&] { return physical.room_bytes(Tier::kPinned) >= bytes; };
+  collect_dropped();
+  shed_clean(bytes);
+  if (enough()) return;
+  if (order.poll(lock, true)) collect_dropped();
+  shed_clean(bytes);
+  if (enough()) return;
+  for (const auto& [stream, slot] : {std::pair(stream_, out_slot_), std::pair(in_stream_, in_slot_)}) {
+    const Point last = order.latest(slot);
+    if (order.complete(last)) continue;
+    CUresult result = CUDA_SUCCESS;
+    Call call;
+    lock.unlock();
+    finish_copies(stream, result, call);
+    lock.lock();
+    if (result == CUDA_SUCCESS) order.settle(last);
   }
-  for (CUresult state = CUDA_ERROR_NOT_READY; state == CUDA_ERROR_NOT_READY;) {
+  collect_dropped();
+  shed_clean(bytes);
+}
+
+// Pages under a copy cannot be given back, so a wait that fails is tried again.
+void Store::finish_copies(CUstream stream, CUresult& queued, Call& call) {
+  ContextScope current(device);
+  CUresult over = CUDA_SUCCESS;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    over = MEMX_CALL(device, cuStreamSynchronize, stream);
+    if (over == CUDA_SUCCESS || device.sticky()) break;
+  }
+  for (CUresult state = CUDA_ERROR_NOT_READY; over != CUDA_SUCCESS && !device.sticky() && state == CUDA_ERROR_NOT_READY;) {
     state = MEMX_CALL(device, cuStreamQuery, stream);
-    if (state == CUDA_SUCCESS) return state;
+    if (state == CUDA_SUCCESS) over = state;
     std::this_thread::yield();
   }
-  return result;
+  if (queued == CUDA_SUCCESS && over != CUDA_SUCCESS) {
+    queued = over;
+    call = Call::cuStreamSynchronize;
+  }
+}
+
+Point Store::copies_queued(Lock& lock, Slot slot) {
+  const Point point = order.now(lock, slot);
+  if (point.slot() == slot) return point;
+  CUresult result = CUDA_SUCCESS;
+  Call call;
+  lock.unlock();
+  finish_copies(order.handle(slot), result, call);
+  lock.lock();
+  return {};
 }
 
 CUresult Store::queue(const std::vector<Copy>& copies, CUstream stream, Call& call) {
@@ -103,14 +143,7 @@ void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
   lock.unlock();
   Call call = Call::cuStreamSynchronize;
   CUresult result = queue(copies, stream_, call);
-  {
-    ContextScope current(device);
-    const CUresult over = finish_copies(stream_);
-    if (result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
-      result = over;
-      call = Call::cuStreamSynchronize;
-    }
-  }
+  finish_copies(stream_, result, call);
   lock.lock();
   --moving_;
   if (result != CUDA_SUCCESS) device.raise(result, call, "copying pages between device and host");
@@ -136,7 +169,7 @@ void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool 
       if (!host_allows(tag, bytes)) refuse_host(tag, bytes);
   }
   for (Mapping* mapping : victims) mapping->busy = true;
-  shed_clean(pages.size() * config.page_bytes);
+  make_host_room(lock, pages.size() * config.page_bytes);
   std::vector<Handle> handles;
   auto release_victims = [&] {
     for (Mapping* mapping : victims) mapping->busy = false;
@@ -285,16 +318,12 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
 }
 
 void Store::finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& out) {
-  if (arrival.copied) {
+  Point copying;
+  if (arrival.copied && config.lazy && arrival.refills.empty() && arrival.result == CUDA_SUCCESS) {
+    copying = copies_queued(lock, in_slot_);
+  } else if (arrival.copied) {
     lock.unlock();
-    {
-      ContextScope current(device);
-      const CUresult over = finish_copies(in_stream_);
-      if (arrival.result == CUDA_SUCCESS && over != CUDA_SUCCESS) {
-        arrival.result = over;
-        arrival.call = Call::cuStreamSynchronize;
-      }
-    }
+    finish_copies(in_stream_, arrival.result, arrival.call);
     lock.lock();
   }
   --moving_;
@@ -310,17 +339,26 @@ void Store::finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& 
   }
   migrated_in_bytes += arrival.copied;
   note_filled(arrival.refills);
-  for (Mapping* mapping : arrival.made) mapping->busy = false;
+  for (Mapping* mapping : arrival.made) {
+    mapping->busy = false;
+    if (!order.complete(copying)) mapping->uses.add(copying);
+  }
+  for (const Run& run : arrival.runs)
+    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) {
+      table.page(page).copying = copying;
+      table.page(page).ahead = arrival.ahead;
+    }
   settle_arrival(arrival, true);
+  if (arrival.ahead) prefetched_bytes += arrival.copied;
   for (const Run& run : arrival.runs) {
-    if (config.lazy) faulted_bytes += run.pages * config.page_bytes;
+    if (config.lazy && !arrival.ahead) faulted_bytes += run.pages * config.page_bytes;
     note_moved(run.first, run.pages, arrival.tier == Tier::kDevice ? Place::kDevice : Place::kHost);
   }
   out.insert(out.end(), arrival.made.begin(), arrival.made.end());
 }
 
-void Store::swap_in(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out) {
-  Arrival arrival = start_arrival(lock, runs, skip, tier);
+void Store::swap_in(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out) {
+  Arrival arrival = start_arrival(lock, std::move(runs), skip, tier);
   finish_arrival(lock, arrival, out);
 }
 
