@@ -48,7 +48,7 @@ _LIBRARY = _FOLDER / _SONAME
 _RUNTIME = ("libcudart.so.13", "libnvidia-ml.so.1", "libcublasLt.so.13", "libcublas.so.13")
 _BEFORE_TORCH = "libmemx-torch.so.1"
 _RTLD_NOLOAD = os.RTLD_NOLOAD
-_ALREADY_STARTED = 712  # CUDA_ERROR_ALREADY_MAPPED, from memxsim_configure once cuInit has run
+_ALREADY_STARTED = 208  # CUDA_ERROR_ALREADY_MAPPED, from memxsim_configure once cuInit has run
 _INVALID_VALUE, _NOT_SUPPORTED = 1, 801
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .. import sim
 from ..errors import InvalidStateError, InvalidValueError
+from ..sizes import format_size
 from ..trace import Trace
 
 __all__ = ["Limits", "has_real_driver", "prepare_device", "resolve_limits"]
@@ -106,6 +107,11 @@ def prepare_device(limits: Limits, simulate: bool, contents: bool = True, slack:
     -------
     bool
         Whether the device is simulated.
+
+    Raises
+    ------
+    InvalidStateError
+        Another driver is in use in this process, or a simulated device that is too small for the limits.
     """
     if not simulate:
         return False
@@ -120,6 +126,12 @@ def prepare_device(limits: Limits, simulate: bool, contents: bool = True, slack:
         # Already started in this process, by an earlier replay or by the caller: its size is as it is.
         if not sim.active():
             raise
+        there = _device_bytes()
+        if there < limits.device_limit:
+            raise InvalidStateError(
+                f"this process has a simulated device of {format_size(there)} in use, and a limit of "
+                f"{format_size(limits.device_limit)} needs a larger one: it can be made in a new process only"
+            ) from None
     return True
 
 
