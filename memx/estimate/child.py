@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from ..record.calls import before
 from .raw import Raw
 
 __all__ = ["EnoughSteps", "begin"]
@@ -56,11 +57,11 @@ class _Watch:
         if os.environ.get("MEMX_ESTIMATE_OPERATIONS") == "1":
             self._number_operations()
         atexit.register(self.finish)
-        before = sys.excepthook
+        shown = sys.excepthook
 
         def noting(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
             self._raw.error = f"{kind.__name__}: {error}"
-            before(kind, error, trace)
+            shown(kind, error, trace)
 
         sys.excepthook = noting
 
@@ -78,19 +79,12 @@ class _Watch:
         compiled = "what torch.compile makes of the program would not be the same while its operations are watched"
         replayed = "the program launches CUDA graphs, and what is in them is not seen"
         for owner, name, why in ((self._torch, "compile", compiled), (graph, "replay", replayed)):
-            self._give_up_at(owner, name, why)
+            before(owner, name, functools.partial(self._give_up, why))
 
-    def _give_up_at(self, owner: Any, name: str, why: str) -> None:
-        """See no more operations from where the program calls a function on."""
-        whole = getattr(owner, name)
-
-        @functools.wraps(whole)
-        def leaving(*arguments: Any, **named: Any) -> Any:
-            self._raw.unseen = self._raw.unseen or why
-            self._numbering.leave()
-            return whole(*arguments, **named)
-
-        setattr(owner, name, leaving)
+    def _give_up(self, why: str) -> None:
+        """See no more operations."""
+        self._raw.unseen = self._raw.unseen or why
+        self._numbering.leave()
 
     def mark(self, kind: str, **what: Any) -> None:
         """Say what happens at this point, which is known by how many allocations and frees there were."""

@@ -51,6 +51,7 @@ class Numbering(TorchDispatchMode):
         super().__init__()
         self._torch = torch
         self._set = torch._C._cuda_setMemoryMetadata
+        self._stream = torch._C._cuda_getCurrentRawStream
         self._operands = Operands(torch)
         self._process = os.getpid()
         self.done: list[Operation] = []
@@ -82,7 +83,7 @@ class Numbering(TorchDispatchMode):
             reads, writes = self._operands.of(function, *part)
             if reads or writes:
                 operands = [[a for a, device in found.items() if device == 0] for found in (reads, writes)]
-                stream = self._torch.cuda.current_stream(0).cuda_stream
+                stream = self._stream(0)
                 self.done.append((number, name, *operands, stream, threading.get_ident()))
         return out
 

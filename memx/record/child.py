@@ -34,6 +34,9 @@ def begin(torch: ModuleType) -> None:
 
         watch_operations(torch, sender)
     if os.environ.get("MEMX_RECORD_SNAPSHOT") == "1":
+        from .frames import watch_frames
+
+        watch_frames(torch, sender, for_good=os.environ.get("MEMX_RECORD_OPERATIONS") == "1")
         atexit.register(lambda: sender.finish(_segments()))
     else:
         atexit.register(sender.finish)
@@ -62,6 +65,14 @@ class Sender:
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="memx-record", daemon=True)
         self._thread.start()
         os.register_at_fork(after_in_child=self._leave)
+
+    def is_open(self) -> bool:
+        """Whether marks are still noted."""
+        return self._thread is not None
+
+    def devices(self) -> list[int]:
+        """The devices that are in use."""
+        return list(self._native.torch_resources())
 
     def mark(self, what: Any, device: int | None = None) -> None:
         """Say what happens at this point between the events of a device; None: of all that are in use."""

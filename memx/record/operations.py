@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -35,6 +34,26 @@ def watch_operations(torch: Any, sender: Sender) -> None:
     _Watch(torch, sender).__enter__()
 
 
+@dataclass(slots=True, frozen=True)
+class _Kind:
+    """What is to be known of an operation to say what it reads and writes."""
+
+    idle: bool
+    overwrites: bool
+    targets: tuple[tuple[int, str, bool], ...]  # arguments written to: position, keyword, whether they are only written
+
+    @classmethod
+    def of(cls, function: Any) -> _Kind:
+        name = function._schema.name.partition("::")[2]
+        targets = tuple(
+            (number, argument.name, argument.is_out)
+            for number, argument in enumerate(function._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        )
+        idle = function.is_view or function.namespace == "prim" or name in _IDLE
+        return cls(idle, name in _OVERWRITING, targets)
+
+
 class Operands:
     """What operations read and write: the addresses of storages on CUDA devices.
 
@@ -44,70 +63,71 @@ class Operands:
     """
 
     def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._written: dict[Any, tuple[tuple[int, str, bool], ...]] = {}
+        self._tensor = torch.Tensor
+        self._kinds: dict[Any, _Kind] = {}
 
     def of(self, function: Any, arguments: Any, named: Any, out: Any) -> tuple[dict[int, int], dict[int, int]]:
         """Reads and writes of an operation that is done: device by address. Nothing of one that touches no memory."""
-        if function.is_view or function.namespace == "prim":
-            return {}, {}
-        name = function._schema.name.partition("::")[2]
-        if name in _IDLE:
-            return {}, {}
-        reads = dict(self._storages((arguments, named)))
+        kind = self._kinds.get(function)
+        if kind is None:
+            kind = self._kinds[function] = _Kind.of(function)
+        reads: dict[int, int] = {}
         writes: dict[int, int] = {}
-        for position, keyword, is_out in self._targets(function):
+        if kind.idle:
+            return reads, writes
+        self._add(arguments, reads)
+        if named:
+            self._add(named, reads)
+        for position, keyword, is_out in kind.targets:
             value = arguments[position] if position < len(arguments) else named.get(keyword)
-            found = dict(self._storages((value,)))
+            found: dict[int, int] = {}
+            self._add(value, found)
             writes |= found
-            if is_out or (name in _OVERWRITING and _is_whole(value) and not self._among(arguments[1:], found)):
-                reads = {address: device for address, device in reads.items() if address not in found}
-        writes |= {a: device for a, device in self._storages((out,)) if a not in reads}
+            if is_out or (kind.overwrites and self._is_whole(value) and not self._among(arguments[1:], found)):
+                for address in found:
+                    reads.pop(address, None)
+        made: dict[int, int] = {}
+        self._add(out, made)
+        for address, device in made.items():
+            if address not in reads:
+                writes[address] = device
         return reads, writes
 
-    def _among(self, values: Any, found: dict[int, int]) -> bool:
-        return any(address in found for address, _ in self._storages(values))
+    def _add(self, value: Any, into: dict[int, int]) -> None:
+        """Add the memory of the CUDA tensors in a value or in nested lists and dictionaries."""
+        if isinstance(value, self._tensor):
+            local = getattr(value, "_local_tensor", value)  # of a sharded one
+            if local.is_cuda:
+                try:
+                    address = local.untyped_storage().data_ptr()
+                except (RuntimeError, NotImplementedError):  # a subclass without a storage of its own
+                    return
+                if address:
+                    into[address] = local.device.index
+        elif isinstance(value, (list, tuple)):
+            for one in value:
+                self._add(one, into)
+        elif isinstance(value, dict):
+            for one in value.values():
+                self._add(one, into)
 
-    def _targets(self, function: Any) -> tuple[tuple[int, str, bool], ...]:
-        """The arguments that are written to: position, keyword, and whether they are only written."""
-        known = self._written.get(function)
-        if known is None:
-            known = tuple(
-                (number, argument.name, argument.is_out)
-                for number, argument in enumerate(function._schema.arguments)
-                if argument.alias_info is not None and argument.alias_info.is_write
-            )
-            self._written[function] = known
-        return known
+    def _among(self, values: Any, addresses: dict[int, int]) -> bool:
+        found: dict[int, int] = {}
+        self._add(values, found)
+        return not addresses.keys().isdisjoint(found)
 
-    def _storages(self, values: Iterable[Any]) -> Iterator[tuple[int, int]]:
-        """The memory of the CUDA tensors in nested lists and dictionaries: address and device."""
-        for value in values:
-            if isinstance(value, self._torch.Tensor):
-                local = getattr(value, "_local_tensor", value)  # of a sharded one
-                if local.is_cuda:
-                    with suppress(RuntimeError, NotImplementedError):  # a subclass without a storage of its own
-                        address = local.untyped_storage().data_ptr()
-                        if address:
-                            yield address, local.device.index
-            elif isinstance(value, (list, tuple)):
-                yield from self._storages(value)
-            elif isinstance(value, dict):
-                yield from self._storages(value.values())
-
-
-def _is_whole(tensor: Any) -> bool:
-    """Whether a tensor is all of its storage."""
-    try:
-        return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
-    except (RuntimeError, NotImplementedError):
-        return False
+    def _is_whole(self, tensor: Any) -> bool:
+        """Whether a tensor is all of its storage."""
+        try:
+            return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
+        except (RuntimeError, NotImplementedError):
+            return False
 
 
 class _Watch(TorchDispatchMode):
     def __init__(self, torch: Any, sender: Sender) -> None:
         super().__init__()
-        self._torch = torch
+        self._stream = torch._C._cuda_getCurrentRawStream
         self._sender = sender
         self._operands = Operands(torch)
 
@@ -116,7 +136,7 @@ class _Watch(TorchDispatchMode):
         out = function(*arguments, **named)
         reads, writes = self._operands.of(function, arguments, named, out)
         for device in {*reads.values(), *writes.values()}:
-            stream = self._torch.cuda.current_stream(device).cuda_stream
+            stream = self._stream(device)
             what = [[a for a, d in operands.items() if d == device] for operands in (reads, writes)]
             self._sender.mark(["kernel", str(function), *what, stream], device)
         return out

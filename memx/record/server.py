@@ -183,7 +183,7 @@ class Server:
         keep = self._snapshot if self._is_first(process) else None
         for row in protocol.rows(payload):
             if keep:
-                keep.take(row, device)
+                keep.take(row, device, process.details)
             output.take(row, process.details)
 
     def _open(self, process: _Process, device: int) -> _Output:

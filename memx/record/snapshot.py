@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ __all__ = ["Snapshot"]
 
 _MOST_EVENTS = 1_000_000
 _ACTIONS = {0: "alloc", 1: "free", 4: "oom"}
+_MARK = 5
+_BEFORE = -1
+Frames = list[dict[str, Any]]
 
 
 class Snapshot:
@@ -36,17 +40,33 @@ class Snapshot:
         self._path = path
         self._traces: dict[int, deque[dict[str, Any]]] = {}
         self._live: dict[int, tuple[int, int, int]] = {}
+        self._stacks: dict[int, Frames] = {}
+        self._now: dict[int, int] = {}  # by device, the stack that runs
+        self._made: dict[int, int] = {}  # by address, the stack that allocated it
 
-    def take(self, row: Row, device: int) -> None:
-        """Add an event."""
-        kind, address, nbytes, stream, _, time_us = row
+    def take(self, row: Row, device: int, details: Mapping[int, Any]) -> None:
+        """Add an event; ``details`` say what marks stand for."""
+        kind, address, nbytes, stream, other, time_us = row
         action = _ACTIONS.get(kind, "")
-        if action == "alloc":
+        stack = self._now.get(device, _BEFORE)
+        if kind == _MARK and details.get(other, ("",))[0] == "stack":
+            self._mark(device, *details[other][1:])
+        elif action == "alloc":
             self._live[address] = (nbytes, stream, device)
+            self._made[address] = stack
         elif action == "free":
             self._live.pop(address, None)
+            stack = self._made.pop(address, 0)
         events = self._traces.setdefault(device, deque(maxlen=_MOST_EVENTS))
-        events.extend(entries(action, address, nbytes, stream, time_us))
+        events.extend(entries(action, address, nbytes, stream, time_us, frames=stack))
+
+    def _mark(self, device: int, stack: int, frames: list[tuple[str, int, str]] | None = None) -> None:
+        if frames is not None:
+            told = [{"filename": file, "line": line, "name": name} for file, line, name in frames]
+            self._stacks.setdefault(stack, told)
+            if device not in self._now:  # it was running before it could be told
+                self._stacks.setdefault(_BEFORE, told)
+        self._now[device] = stack
 
     def as_dict(self) -> dict[str, Any]:
         """What ``torch.cuda.memory._snapshot`` returns."""
@@ -55,6 +75,12 @@ class Snapshot:
             segments = [_segment(address, *live) for address, live in sorted(self._live.items())]
         for segment in segments:
             segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
+            for block in segment["blocks"]:
+                if block["state"] != "inactive":
+                    block["frames"] = self._stacks.get(self._made.get(block["address"], 0), [])
+        for events in self._traces.values():
+            for entry in events:
+                entry["frames"] = self._stacks.get(entry["frames"], [])
         devices = max([*self._traces, *(segment["device"] for segment in segments), 0]) + 1
         return document(segments, [list(self._traces.get(device, ())) for device in range(devices)])
 

@@ -154,9 +154,48 @@ def test_a_snapshot_of_a_killed_process_has_its_live_blocks(tmp_path: Path) -> N
     path = tmp_path / "s.pickle"
     snapshot = Snapshot(path)
     for row in ((ALLOC, 0xA00, 100, 0, 0, 1), (ALLOC, 0xB00, 50, 7, 0, 2), (FREE, 0xA00, 100, 0, 0, 3)):
-        snapshot.take(row, 0)
+        snapshot.take(row, 0, {})
     snapshot.write()
     loaded = pickle.loads(path.read_bytes())
     assert [(s["address"], s["total_size"], s["stream"]) for s in loaded["segments"]] == [(0xB00, 50, 7)]
     actions = [entry["action"] for entry in loaded["device_traces"][0]]
     assert actions == ["alloc", "alloc", "free_requested", "free_completed"]
+
+
+def test_a_snapshot_has_the_stacks_that_ran(tmp_path: Path) -> None:
+    path = tmp_path / "s.pickle"
+    snapshot = Snapshot(path)
+    first, second = ["a.py", 3, "f"], ["b.py", 5, "<module>"]
+    details = {
+        1: ["stack", 1, [first, second]],
+        2: ["stack", 2, [second]],
+        3: ["stack", 1],
+        4: ["stack", 0, []],
+        5: ["step", "1"],
+    }
+    rows = [(ALLOC, 0xA00, 10, 0, 0, 1)]  # on the device's first use, told right after it
+    rows += [(MARK, 0, 0, 0, 1, 2), (ALLOC, 0xB00, 20, 0, 0, 3), (MARK, 0, 0, 0, 5, 3)]
+    rows += [(MARK, 0, 0, 0, 2, 4), (ALLOC, 0xC00, 30, 0, 0, 5), (FREE, 0xB00, 20, 0, 0, 6)]
+    rows += [(MARK, 0, 0, 0, 3, 7), (ALLOC, 0xD00, 40, 0, 0, 8), (MARK, 0, 0, 0, 4, 9), (ALLOC, 0xE00, 50, 0, 0, 10)]
+    for row in rows:
+        snapshot.take(row, 0, details)
+    snapshot.write()
+    loaded = pickle.loads(path.read_bytes())
+    told = [(e["action"], e["size"], [f["line"] for f in e["frames"]]) for e in loaded["device_traces"][0]]
+    assert told == [
+        ("alloc", 10, [3, 5]),
+        ("alloc", 20, [3, 5]),
+        ("alloc", 30, [5]),
+        ("free_requested", 20, [3, 5]),  # of its allocation
+        ("free_completed", 20, [3, 5]),
+        ("alloc", 40, [3, 5]),
+        ("alloc", 50, []),
+    ]
+    blocks = [block for segment in loaded["segments"] for block in segment["blocks"]]
+    assert [(block["size"], [frame["name"] for frame in block["frames"]]) for block in blocks] == [
+        (10, ["f", "<module>"]),
+        (30, ["<module>"]),
+        (40, ["f", "<module>"]),
+        (50, []),
+    ]
+    assert loaded["device_traces"][0][0]["frames"][0] == {"filename": "a.py", "line": 3, "name": "f"}

@@ -99,21 +99,40 @@ print("PEAK", stats["requested_bytes.all.peak"], stats["allocation.all.allocated
         [
             "-c",
             f"""
-import pickle, torch
+import json, pickle, torch
 from torch.cuda import _memory_viz as viz
 snapshot = pickle.load(open({str(snapshot)!r}, "rb"))
 assert "memx" in str(snapshot["allocator_settings"])
 assert viz.segsum(snapshot) and viz.trace(snapshot)
 assert "<html>" in viz.trace_plot(snapshot) and "<html>" in viz.segment_plot(snapshot)
 live = sum(b["requested_size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated")
-print(live, sum(e["action"] == "alloc" for e in snapshot["device_traces"][0]))
+assert "train.py:" in viz.memory(snapshot, format_flamegraph=str)
+lines = open({str(tmp_path / "train.py")!r}).read().splitlines()
+def made(frames):
+    return next((lines[f["line"] - 1].strip() for f in frames if f["filename"].endswith("train.py")), "no line")
+entries = [e for e in snapshot["device_traces"][0] if e["action"] == "alloc"]
+blocks = [b for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
+print(live, len(entries), json.dumps([
+    [[e["size"], made(e["frames"]), e["frames"][0]["name"] if e["frames"] else ""] for e in entries],
+    [[b["requested_size"], made(b["frames"])] for b in blocks],
+]))
 """,
         ]
     )
     assert viewed.returncode == 0, viewed.stderr
-    live, allocations = (int(word) for word in viewed.stdout.split())
+    first, second, told = viewed.stdout.split(maxsplit=2)
+    live, allocations = int(first), int(second)
     assert allocations == buffers
     assert 0 < live < requested
+    made, blocks = json.loads(told)
+    assert made[0][:2] == [4 * 256 * 1024, TRAINING.splitlines()[4]]  # the very first
+    batches = [line for size, line, _ in made if size == 4 * 64 * 256 and "batch.to" in line]
+    assert batches == ['x = batch.to("cuda", non_blocking=True)'] * 3
+    assert [name for size, line, name in made if size == 4 * 64 * 1024 and "square" in line][:2] == ["forward"] * 2
+    training = "model(x).square().mean().backward()"
+    assert {line for _, line in blocks} <= {TRAINING.splitlines()[4], "optimizer.step()", training, "no line"}
+    moments = [size for size, line in blocks if line == "optimizer.step()"]
+    assert moments.count(4 * 256 * 1024) == 4  # two of each weight
 
 
 def test_a_killed_script_leaves_a_trace(tmp_path: Path) -> None:
