@@ -1,69 +1,78 @@
-"""Whether traces recorded from PyTorch reach the peaks of traces that were made of the same models by arithmetic.
+"""Why traces recorded from PyTorch's CUDA build peak where they do, beside traces of the same models by arithmetic.
 
     python benchmarks/record_traces.py MODELS.py TRACES...
 
 MODELS.py has the models and their batches (CFG: name -> (make, optimizer, iterations, description)) and a trace of one
-name each was made with fake tensors: storages that operators return, nothing that they use inside. Here each model
-trains under `memx record` on the simulated device, without cuBLAS's workspace, which is in no arithmetic.
+name each was made with fake tensors on the CPU: storages that operators return, nothing that they use inside. Each is
+made again so, on the CPU and with CUDA's operators; and each model trains under `memx record` on the simulated device,
+without cuBLAS's workspace, which is in no arithmetic. The second table has the operations whose buffers at the peak
+differ between the given trace and the recorded one: all of them, so that they add up to the difference.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from memx.trace import Trace
 
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "pytorch"
+sys.path.append(str(TESTS))
+peak_of: Any = importlib.import_module("holders").peak_of
+
 MIB = 1 << 20
-PROGRAM = """
-import gc, sys
-sys.path.insert(0, sys.argv[1])
-import importlib, torch
-models = importlib.import_module(sys.argv[2])
-make, kind, iterations, _ = models.CFG[sys.argv[3]]
-ones = torch.ones  # also called where a checkpoint runs its forward again, on a thread without the device below
-torch.ones = lambda *shape, **how: ones(*shape, device="cuda", **how)
-with torch.device("cuda"):
-    m = make()
-    options = {"lr": 0.1, "momentum": 0.9} if kind == "sgd" else {"lr": 1e-3}
-    o = (torch.optim.SGD if kind == "sgd" else torch.optim.AdamW)(m.parameters(), foreach=False, **options)
-    def step(f):
-        y, t = f(m)
-        loss = models.lossf(y, t)
-        del y, t
-        loss.backward()
-        del loss
-        o.step()
-        o.zero_grad(set_to_none=True)
-    step(iterations[0])
-    gc.collect()
-    for f in iterations:
-        step(f)
-"""
 
 
-def recorded_peak(models: Path, name: str) -> int:
+def command(models: Path, name: str, device: str, *more: str) -> list[str]:
+    """A process that trains one of the models."""
+    return [sys.executable, "-W", "ignore", str(TESTS / "train_model.py"), str(models), name, device, *more]
+
+
+def recorded(models: Path, name: str) -> Any:
     """The peak of a trace recorded now."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "t.jsonl.gz"
-        command = [sys.executable, "-m", "memx", "record", "--simulate", "--quiet", "-o", str(trace), "--"]
-        program = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(models.parent), models.stem, name]
-        subprocess.run([*command, *program], check=True, env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":0:0"})
-        return Trace(trace).peak_live_bytes()
+        record = ["record", "--simulate", "--quiet", "--operations", "-o", str(trace), "--"]
+        program = command(models, name, "cuda")
+        environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":0:0"}
+        subprocess.run([sys.executable, "-m", "memx", *record, *program], check=True, env=environment)
+        return peak_of(Trace(trace))
+
+
+def by_arithmetic(models: Path, name: str, device: str) -> int:
+    """The peak by fake tensors."""
+    simulated = [sys.executable, "-m", "memx", "sim", "run", "--quiet", "--"]
+    program = command(models, name, device, "--arithmetic")
+    return int(subprocess.run([*simulated, *program], capture_output=True, text=True, check=True).stdout)
 
 
 def main() -> None:
-    """Print a table."""
+    """Print both tables."""
     models, *traces = (Path(argument) for argument in sys.argv[1:])
-    print("| model | by arithmetic, MiB | recorded, MiB | ratio |\n| --- | --- | --- | --- |")
+    models = models.resolve()
+    peaks, holders = [], []
     for path in traces:
         name = path.name.partition(".")[0]
-        expected = Trace(path).peak_live_bytes()
-        found = recorded_peak(models.resolve(), name)
-        print(f"| {name} | {expected / MIB:.1f} | {found / MIB:.1f} | {found / expected:.4f} |", flush=True)
+        given, found = peak_of(Trace(path)), recorded(models, name)
+        again, cuda = (by_arithmetic(models, name, device) for device in ("cpu", "cuda"))
+        numbers = (given.bytes, again, cuda, found.without_insides, found.bytes)
+        peaks.append(f"| {name} | {' | '.join(f'{n:,}' for n in numbers)} | {found.bytes / given.bytes:.4f} |")
+        makers = sorted({*given.by_maker, *found.by_maker}, key=lambda m: found.by_maker[m] - given.by_maker[m])
+        for maker in makers:
+            before, now = given.by_maker[maker], found.by_maker[maker]
+            if before != now:
+                holders.append(f"| {name} | {maker} | {before / MIB:.2f} | {now / MIB:.2f} | {now - before:+,} |")
+        holders.append(f"| {name} | **together** | | | {found.bytes - given.bytes:+,} |")
+        print(peaks[-1], file=sys.stderr, flush=True)
+    print("| model | given | again | CUDA's operators | recorded, without insides | recorded | recorded / given |")
+    print("| --- " * 7 + "|", *peaks, sep="\n")
+    print("\n| model | made by | given, MiB | recorded, MiB | bytes more |\n| --- | --- | --- | --- | --- |")
+    print(*holders, sep="\n")
 
 
 if __name__ == "__main__":

@@ -15,17 +15,26 @@ from torch.utils._pytree import tree_leaves
 
 
 class Arithmetic(TorchDispatchMode):
-    """The bytes of the storages that operators returned and that are still owned, rounded up to 512 each."""
+    """The bytes of the storages on a kind of device that operators returned and that are still owned.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    device : str
+    granule : int
+        Each is rounded up to a multiple of it.
+    """
+
+    def __init__(self, device: str = "cuda", granule: int = 512) -> None:
         super().__init__()
+        self._device = device
+        self._granule = granule
         self.now = self.peak = 0
         self._sizes: dict[int, int] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         out = function(*arguments, **(named or {}))
         for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == self._device:
                 self._add(leaf.untyped_storage())
         return out
 
@@ -33,7 +42,7 @@ class Arithmetic(TorchDispatchMode):
         key = storage._cdata
         if key in self._sizes:
             return
-        self._sizes[key] = -(-storage.nbytes() // 512) * 512
+        self._sizes[key] = -(-storage.nbytes() // self._granule) * self._granule
         self.now += self._sizes[key]
         self.peak = max(self.peak, self.now)
         weakref.finalize(storage, self._remove, key)
