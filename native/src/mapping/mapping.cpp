@@ -300,10 +300,10 @@ void PageTable::touch(Mapping* mapping, std::uint64_t rank, std::int32_t priorit
 
 template <class Change>
 void PageTable::change_live(std::uint64_t begin, std::uint64_t end, Change change) {
-  const std::uint64_t page_bytes = space_.page_bytes();
   for (std::uint64_t at = begin; at < end;) {
-    Mapping* mapping = pages_[at / page_bytes].mapping;
-    std::uint64_t stop = std::min(end, mapping ? mapping->end() * page_bytes : (at / page_bytes + 1) * page_bytes);
+    Mapping* mapping = pages_[at >> page_shift_].mapping;
+    const std::uint64_t stop = std::min(end, (mapping ? mapping->end() : (at >> page_shift_) + 1) << page_shift_);
+    if (stop < end) __builtin_prefetch(pages_[stop >> page_shift_].mapping);
     if (mapping) change(mapping, stop - at);
     at = stop;
   }

@@ -211,7 +211,10 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   std::shared_ptr<Source> source;  // ends after the lock
   Lock lock(locks_);
   if (!store_ || locks_.closing) return;  // gone already
+  const std::uint64_t offset = address - first_address_;
+  if (offset < end_address_ - first_address_) store_->table.foresee(offset);
   Block* block = live_block(address, "free");
+  store_->pool.foresee(block);
   StreamTable& order = store_->order;
   block->leaving = true;  // nobody else's from here on
   Slot freed_on = block->slot;
