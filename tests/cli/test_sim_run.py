@@ -89,7 +89,7 @@ def test_libraries_that_were_preloaded_stay() -> None:
     [
         ["no-such-program"],
         ["/"],
-        [str(PACKAGE / "sim.py")],
+        [str(PACKAGE / "cupy.py")],
         ["--memory", "lots", "true"],
         ["--memory", "1KiB", "true"],
         ["--memory", "-1", "true"],

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from memx import InvalidValueError
-from memx.sim import _parse_setting
+from memx.sim.start import parse_setting
 
 
 def test_settings_from_the_environment() -> None:
-    assert _parse_setting("memory=1GiB, page=64KiB,devices=2,host_mappable=0") == {
+    assert parse_setting("memory=1GiB, page=64KiB,devices=2,host_mappable=0") == {
         "memory": "1GiB",
         "page": "64KiB",
         "devices": 2,
         "host_mappable": False,
     }
-    assert _parse_setting("1") == {}
+    assert parse_setting("1") == {}
 
 
 @pytest.mark.parametrize("setting", ["memory", "colour=red", "devices=two", "host_mappable=yes", "memory=1,,page=1"])
 def test_bad_settings_are_named(setting: str) -> None:
     with pytest.raises(InvalidValueError, match="MEMX_SIMULATE"):
-        _parse_setting(setting)
+        parse_setting(setting)
