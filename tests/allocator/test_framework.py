@@ -115,6 +115,25 @@ def test_a_stream_that_is_gone_all_the_same_is_waited_for_with_the_context(
     kernels.destroy(again)
 
 
+def test_a_read_waits_for_a_stream_that_is_gone_and_its_handle_anothers(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(framework=True)
+    gone = kernels.stream()
+    x = r.allocate(PAGE, gone)
+    memx.sim.hold(streams[0])
+    kernels.order(gone, streams[0])
+    kernels.stamp(gone, x, PAGE, 1 << 32)
+    kernels.destroy(gone)
+    again = kernels.stream()
+    assert again == gone
+    out = np.empty(PAGE, np.uint8)
+    r.read(x, 0, out)
+    assert np.array_equal(out, pattern(1 << 32, PAGE))
+    r.free(x)
+    kernels.destroy(again)
+
+
 def test_captures_are_asked_about_only_while_one_is_announced(
     resource: Make, kernels: Kernels, streams: list[int]
 ) -> None:
