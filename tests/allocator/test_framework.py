@@ -170,6 +170,23 @@ def test_a_private_pool_is_reused_in_its_captures_and_nowhere_else(
     r.check()
 
 
+def test_what_one_stream_freed_in_a_capture_another_of_its_streams_does_not_get(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    """Two branches of a graph run at once."""
+    r = resource(device=4, host=0, framework=True)
+    one, two = streams
+    tag = r.tag_id("graph pool")
+    r.private_tag(tag)
+    with capture(r, one):
+        kernels.order(two, one)
+        x = r.allocate(PAGE, one, tag=tag)
+        r.free(x)
+        assert r.allocate(PAGE, two, tag=tag) != x
+        assert r.allocate(PAGE, one, tag=tag) == x
+        kernels.order(one, two)
+
+
 def test_memory_of_a_private_pool_is_kept_for_its_graph_after_it_was_freed(
     resource: Make, kernels: Kernels, streams: list[int]
 ) -> None:
