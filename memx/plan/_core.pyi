@@ -1,5 +1,7 @@
 """The planner's inner loops (C++). Columns are C-contiguous int64; work runs without the GIL."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -42,6 +44,17 @@ def search(
 
 def genetic(problem: Problem, start: Column, capacity: int, seed: int, seconds: float) -> tuple[Column, int, str, int]:
     """As `search`, by the genetic algorithm alone."""
+
+def balanced_chunks(
+    total: int,
+    cost_a: Callable[[int], float],
+    cost_b: Callable[[int], float],
+    shortest: int,
+    align: int,
+    most: int,
+    conflict: float,
+) -> list[int]:
+    """See :func:`memx.plan.plan_chunks`; `most` 0: any number."""
 
 class Accesses:
     """A migration problem: accesses in the order of their steps, mode 1 reads, 2 writes, 3 both; sizes positive.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ..errors import InvalidValueError
+from . import _core
 
 __all__ = ["makespan", "plan_chunks"]
 
@@ -70,27 +71,7 @@ def plan_chunks(
         return _exact(total, cost_a, cost_b, align, max_chunks, conflict)
     if mode != "balance":
         raise InvalidValueError(f"mode {mode!r} is neither 'balance' nor 'exact'")
-    short = -(-short // align) * align
-    if short >= total or max_chunks == 1:
-        return [total]
-    hidden = conflict * cost_b(short)
-    per_unit = cost_a(total) / total
-    long = max(align, int(hidden / per_unit) // align * align) if per_unit > 0 else total - short
-    count = (total - short) // long
-    if max_chunks is not None:
-        count = min(count, max_chunks - 1)
-    if count == 0:
-        return [total]
-    if max_chunks is not None and count == max_chunks - 1:
-        long = max(long, (total - short) // count // align * align)
-    rest = total - short - count * long
-    units, tail = divmod(rest, align)
-    each, extra = divmod(units, count + 1)
-    sizes = [short + each * align] + [long + each * align] * count
-    for i in range(extra):
-        sizes[-1 - i] += align
-    sizes[-1] += tail
-    return sizes if cost_b(total) > cost_a(total) else sizes[1:] + sizes[:1]
+    return _core.balanced_chunks(total, cost_a, cost_b, short, align, max_chunks or 0, conflict)
 
 
 def _exact(total: int, cost_a: Cost, cost_b: Cost, align: int, max_chunks: int | None, conflict: float) -> list[int]:

@@ -1,10 +1,12 @@
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <limits>
 #include <new>
 
 #include "bind.h"
+#include "memx/chunks.h"
 #include "greedy.h"
 #include "genetic.h"
 #include "model.h"
@@ -97,5 +99,12 @@ NB_MODULE(_core, m) {
   m.def("search", &py_search, "problem"_a, "start"_a, "capacity"_a, "to_the_byte"_a, "seeded"_a,
         "seed"_a, "seconds"_a);
   m.def("genetic", &py_genetic, "problem"_a, "start"_a, "capacity"_a, "seed"_a, "seconds"_a);
+  m.def("balanced_chunks",
+        [](std::uint64_t total, const nb::callable& cost_a, const nb::callable& cost_b, std::uint64_t shortest, std::uint64_t align,
+           std::uint64_t most, double conflict) {
+          auto call = [](const nb::callable& cost) { return [&](std::uint64_t size) { return nb::cast<double>(cost(size)); }; };
+          return memx::balanced_chunks(total, call(cost_a), call(cost_b), shortest, align, most, conflict);
+        },
+        "total"_a, "cost_a"_a, "cost_b"_a, "shortest"_a, "align"_a, "most"_a, "conflict"_a);
   migration::bind(m);
 }

@@ -382,27 +382,40 @@ def test_eager_resources_have_no_such_pages(simulated: None) -> None:
 
 
 def test_parts_come_in_while_others_go_out(resource: Make, kernels: Kernels) -> None:
-    r = resource(device=64, host=200, lazy=True)
-    a, b = r.allocate(64 * PAGE), r.allocate(64 * PAGE)
-    use(r, kernels, a, 64 * PAGE, WRITE, 1 << 32)
-    use(r, kernels, b, 64 * PAGE, WRITE, 2 << 32)  # a goes
+    r = resource(device=256, host=600, lazy=True)
+    a, b = r.allocate(256 * PAGE), r.allocate(256 * PAGE)
+    use(r, kernels, a, 256 * PAGE, WRITE, 1 << 32)
+    use(r, kernels, b, 256 * PAGE, WRITE, 2 << 32)  # a goes
     kernels.synchronize()
     with held(r.copy_in_stream()):  # the first part is still to come in when the last has gone out
-        use(r, kernels, a, 64 * PAGE, READ, 1 << 32)
-        assert moved(r) == (64, 128)
-    verified(r, kernels, {a: (64 * PAGE, 1 << 32), b: (64 * PAGE, 2 << 32)})
+        use(r, kernels, a, 256 * PAGE, READ, 1 << 32)
+        assert moved(r) == (256, 512)
+    verified(r, kernels, {a: (256 * PAGE, 1 << 32), b: (256 * PAGE, 2 << 32)})
 
 
 def test_all_parts_go_out_without_a_stop(resource: Make, kernels: Kernels) -> None:
-    r = resource(device=64, host=200, lazy=True)
-    a, b = r.allocate(64 * PAGE), r.allocate(64 * PAGE)
-    use(r, kernels, a, 64 * PAGE, WRITE, 1 << 32)
+    r = resource(device=256, host=600, lazy=True)
+    a, b = r.allocate(256 * PAGE), r.allocate(256 * PAGE)
+    use(r, kernels, a, 256 * PAGE, WRITE, 1 << 32)
     kernels.synchronize()
     memx.sim.fail("cuMemUnmap", every=1, code="UNKNOWN")
     with pytest.raises(memx.DriverError):
-        r.begin_use([(b, 0, 64 * PAGE, WRITE)], 0)
+        r.begin_use([(b, 0, 256 * PAGE, WRITE)], 0)
     memx.sim.fail("cuMemUnmap")
-    assert moved(r) == (0, 64)  # every copy had been queued before the first page was unmapped
-    use(r, kernels, b, 64 * PAGE, WRITE, 2 << 32)
-    assert moved(r) == (0, 64)  # and none has to be made again
-    verified(r, kernels, {a: (64 * PAGE, 1 << 32), b: (64 * PAGE, 2 << 32)})
+    assert moved(r) == (0, 256)  # every copy had been queued before the first page was unmapped
+    use(r, kernels, b, 256 * PAGE, WRITE, 2 << 32)
+    assert moved(r) == (0, 256)  # and none has to be made again
+    verified(r, kernels, {a: (256 * PAGE, 1 << 32), b: (256 * PAGE, 2 << 32)})
+
+
+def test_copies_are_timed_once(resource: Make, kernels: Kernels) -> None:
+    r = resource(device=256, host=600, lazy=True)
+    a, b = r.allocate(256 * PAGE), r.allocate(256 * PAGE)
+    copies = []
+    for address, seed in ((a, 1 << 32), (b, 2 << 32), (a, 3 << 32)):
+        before = r.statistics()["driver_calls"].get("cuMemcpyDtoHAsync", 0)
+        use(r, kernels, address, 256 * PAGE, WRITE, seed)
+        kernels.synchronize()
+        copies.append(r.statistics()["driver_calls"].get("cuMemcpyDtoHAsync", 0) - before)
+    assert copies == [0, 256 + 3 * (1 + 8), 256]  # one page and eight, three times
+    verified(r, kernels, {a: (256 * PAGE, 3 << 32), b: (256 * PAGE, 2 << 32)})

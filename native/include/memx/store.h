@@ -32,6 +32,7 @@
 #include "memx/lock.h"
 #include "memx/mapping.h"
 #include "memx/order.h"
+#include "memx/parts.h"
 #include "memx/physical.h"
 #include "memx/pool.h"
 #include "memx/recurrence.h"
@@ -256,6 +257,8 @@ class Store {
   };
 
   // residency.cpp
+  // Measures what copies of pages take, once, with the pages of something idle; gives up where that is not to be had now.
+  void calibrate(Lock& lock);
   // Part after part, each copied in while room is made for the next, and not waited for. `again`: another thread was there
   // meanwhile.
   Room bring(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Slot slot, bool& again);
@@ -395,11 +398,11 @@ class Store {
     std::uint64_t used_bytes, moved_before;
   };
   static constexpr std::size_t kWindow = 256;
-  static constexpr std::uint64_t kPartPages = 16;
   std::array<Sample, kWindow> samples_{};  // of the last uses, by their number
   std::vector<bool> private_;  // by tag
   bool watching_ = false;
   std::vector<Moved> moved_;
+  PartCosts costs_;
   struct Dropped {
     std::uint64_t slot;
     Point copying;

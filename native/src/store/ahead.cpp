@@ -37,9 +37,10 @@ void Store::write_behind(Lock& lock, const std::vector<Mapping*>& mappings) {
     std::vector<Copy> copies;
     std::vector<Mapping*> busy;
     std::vector<std::pair<std::uint64_t, std::uint64_t>> placed;  // page, slot
-    for (; next < pages.size() && placed.size() < kPartPages; ++next) {
+    for (; next < pages.size(); ++next) {
       Mapping* mapping = table.mapping_at(pages[next]);
       const bool mine = !busy.empty() && busy.back() == mapping;
+      if (!mine && placed.size() >= costs_.shortest()) break;  // a mapping's pages stay together
       if (!mapping || mapping->stuck || mapping->pins || (mapping->busy && !mine) || !order.complete(mapping->uses) ||
           fate(pages[next]) != Fate::kDirty) {
         put_pinned(slots[next]);
@@ -86,6 +87,45 @@ void Store::write_behind(Lock& lock, const std::vector<Mapping*>& mappings) {
     if (result == CUDA_SUCCESS) continue;
     for (; next < pages.size(); ++next) put_pinned(slots[next]);
   }
+}
+
+void Store::calibrate(Lock& lock) {
+  constexpr std::uint64_t kPages = 8;
+  constexpr int kTries = 3;
+  std::vector<Handle> handles;
+  if (physical.room_bytes(Tier::kPinned) < kPages * config.page_bytes ||
+      lock.drive([&] { return physical.acquire(Tier::kPinned, kPages, handles); }) != CUDA_SUCCESS)
+    return;
+  std::vector<PointSet> unfinished;
+  bool host_full = false;
+  const std::vector<Mapping*> idle = choose_victims(config.page_bytes, std::nullopt, unfinished, host_full, true);
+  if (!idle.empty() && order.complete(idle.front()->uses)) {
+    Mapping* const mapping = idle.front();
+    mapping->busy = true;
+    std::vector<Copy> copies;
+    for (const Handle& handle : handles) copies.push_back({table.address(mapping->first), handle.value, config.page_bytes, false});
+    CUresult result = CUDA_SUCCESS;
+    Call call;
+    auto time = [&](std::size_t count) {
+      PartCosts::Clock::duration best = PartCosts::Clock::duration::max();
+      for (int i = 0; i < kTries && result == CUDA_SUCCESS; ++i) {
+        const auto start = PartCosts::Clock::now();
+        result = queue({copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(count)}, stream_, call);
+        finish_copies(stream_, result, call);
+        best = std::min(best, PartCosts::Clock::now() - start);
+      }
+      return best;
+    };
+    ++moving_;
+    lock.unlock();
+    const auto one = time(1), many = time(kPages);
+    lock.lock();
+    --moving_;
+    if (result == CUDA_SUCCESS) costs_.measure(one, many, kPages);
+    mapping->busy = false;
+    changed_.notify_all();
+  }
+  for (const Handle& handle : handles) physical.put(handle);
 }
 
 void Store::work_ahead(Lock& lock, Slot slot) noexcept {
@@ -203,7 +243,7 @@ void Store::bring_ahead(Lock& lock, Slot slot) {
     return upcoming.size() * config.page_bytes < physical.limit(Tier::kDevice);
   });
   for (std::size_t next = 0; next < wanted.size();) {
-    const std::uint64_t part = std::min<std::uint64_t>(kPartPages, wanted.size() - next);
+    const std::uint64_t part = std::min<std::uint64_t>(costs_.shortest(), wanted.size() - next);
     if (!make_room_ahead(lock, part * config.page_bytes, slot, upcoming, upcoming.at(wanted[next + part - 1]))) return;
     const auto begin = wanted.begin() + static_cast<std::ptrdiff_t>(next);
     std::vector<std::uint64_t> pages(begin, begin + static_cast<std::ptrdiff_t>(part));

@@ -249,34 +249,39 @@ Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& s
   };
   std::uint64_t missing = 0;
   for (const Run& run : runs) missing += run.pages;
-  // Where there is room for all, there is nothing to make way meanwhile.
-  const std::uint64_t part_pages = missing * page_bytes > physical.room_bytes(Tier::kDevice) ? kPartPages : missing;
+  const auto room = [&] { return physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice); };
+  std::vector<std::uint64_t> sizes{missing};
+  if (missing > costs_.shortest() && missing * page_bytes > room()) {
+    if (order.poll(lock, true)) pool.tidy();
+    if (!costs_.measured()) calibrate(lock);
+    sizes = costs_.parts(missing);
+    // What goes is copied out part after part from now on, while those before it are exchanged.
+    bool host_full = false;
+    std::vector<PointSet> unfinished;
+    if (missing * page_bytes > room()) write_behind(lock, choose_victims(missing * page_bytes - room(), slot, unfinished, host_full, true));
+  }
   std::vector<Part> parts;
+  auto size = sizes.begin();
   std::size_t index = 0;
   for (const Run& run : runs)
     for (std::uint64_t done = 0; done < run.pages;) {
-      if (parts.empty() || parts.back().pages == part_pages) parts.emplace_back();
+      if (parts.empty() || parts.back().pages == *size) {
+        if (!parts.empty()) ++size;
+        parts.emplace_back();
+      }
       Part& part = parts.back();
-      const std::uint64_t pages = std::min(run.pages - done, part_pages - part.pages);
+      const std::uint64_t pages = std::min(run.pages - done, *size - part.pages);
       part.runs.push_back({run.first + done, pages});
       for (std::uint64_t i = 0; i < pages; ++i, ++index) part.skip.push_back(index < skip.size() && skip[index]);
       part.pages += pages;
       done += pages;
     }
-  if (parts.size() > 1) {
-    // What goes is copied out part after part from now on, while those before it are exchanged.
-    bool host_full = false;
-    std::vector<PointSet> unfinished;
-    if (order.poll(lock, true)) pool.tidy();
-    const std::uint64_t room = physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice);
-    if (missing * page_bytes > room) write_behind(lock, choose_victims(missing * page_bytes - room, slot, unfinished, host_full, true));
-  }
   std::vector<Mapping*> arrived;
   Room made = Room::kMade;
   try {
     for (Part& part : parts) {
-      const std::uint64_t room = physical.room_bytes(Tier::kDevice), needed = part.pages * page_bytes;
-      if (needed > room) made = make_room(lock, needed - room, slot);
+      const std::uint64_t free = physical.room_bytes(Tier::kDevice), needed = part.pages * page_bytes;
+      if (needed > free) made = make_room(lock, needed - free, slot);
       for (const Run& run : part.runs)
         for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
           again = again || table.mapping_at(page) || table.page(page).transit;

@@ -209,7 +209,11 @@ void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool 
   };
   std::vector<Range> ranges;
   for (const Mapping* mapping : victims) ranges.push_back({mapping->first, mapping->end()});
+  const auto started = PartCosts::Clock::now();
   const PageTable::Failure failure = table.unmap(lock, victims);  // leaves those that the driver refuses to unmap
+  std::uint64_t unmapped = 0;
+  for (const Range& range : ranges) unmapped += range.end - range.first;
+  costs_.add_unmapping(unmapped, PartCosts::Clock::now() - started);
   std::size_t next = 0;
   std::vector<std::uint64_t> unused;
   for (const Range& range : ranges) {
@@ -278,6 +282,7 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
   for (const Run& run : runs) set_transit(run.first, run.pages, true);
   arrival.handles.resize(runs.size());
   PageTable::Failure failure{CUDA_SUCCESS, Call::cuMemCreate};
+  const auto started = PartCosts::Clock::now();
   lock.drive([&] {
     for (std::size_t i = 0; i < runs.size() && !failure; ++i)
       failure.result = physical.acquire(tier, runs[i].pages, arrival.handles[i]);
@@ -297,6 +302,9 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
     undo_arrival(lock, arrival);
     device.raise(failure.result, failure.call, "backing pages of buffers in use");
   }
+  std::uint64_t mapped = 0;
+  for (const Run& run : runs) mapped += run.pages;
+  costs_.add_mapping(mapped, PartCosts::Clock::now() - started);
   std::vector<Copy> copies;
   std::size_t index = 0;
   for (const Run& run : runs)
