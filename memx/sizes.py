@@ -48,10 +48,10 @@ def parse_size(text: int | str, page: int | None = None) -> int:
 
 
 def format_size(nbytes: int) -> str:
-    """A size for people to read, three digits: ``1.50 GiB``."""
+    """A size for people to read, three digits, or four where it has them: ``1.5 GiB``, ``1005 KiB``."""
     value = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
-            return f"{nbytes} B" if unit == "B" else f"{value:.3g} {unit}"
+            return f"{nbytes} B" if unit == "B" else f"{value:.{3 if abs(value) < 999.5 else 4}g} {unit}"
         value /= 1024
     return f"{value:.4g} TiB"

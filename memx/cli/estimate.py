@@ -15,6 +15,7 @@ __all__ = ["estimate"]
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--steps", default=3, show_default=True, type=click.IntRange(1), help="Optimizer steps to run.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End the program after so long.")
 @click.option("--device", help="A GPU by name (h100-80gb) or memory (24GiB): does it fit?")
 @click.option("--gpu", is_flag=True, help="Run on this machine's GPU instead of the simulated device.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page with the picture.")
@@ -29,6 +30,7 @@ __all__ = ["estimate"]
 def estimate(
     *,
     steps: int,
+    seconds: float | None,
     device: str | None,
     gpu: bool,
     html: Path | None,
@@ -54,6 +56,7 @@ def estimate(
     report = run(
         [path, *program[1:]],
         steps=steps,
+        seconds=seconds,
         device_bytes=nbytes,
         gpu=gpu,
         keep_trace=trace,

@@ -6,6 +6,7 @@ import atexit
 import functools
 import json
 import os
+import signal
 import sys
 import threading
 from contextlib import nullcontext
@@ -57,6 +58,10 @@ class _Watch:
         if os.environ.get("MEMX_ESTIMATE_OPERATIONS") == "1":
             self._number_operations()
         atexit.register(self.finish)
+        seconds = float(os.environ.get("MEMX_ESTIMATE_SECONDS", "0"))
+        if seconds and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGALRM, self._out_of_time)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
         shown = sys.excepthook
 
         def noting(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -69,6 +74,13 @@ class _Watch:
         self._torch.cuda.memory._record_memory_history(
             enabled="all", context="alloc", stacks="python", max_entries=_MOST_ENTRIES
         )
+
+    def _out_of_time(self, _number: int, _frame: object) -> None:
+        if not self._torch.cuda.is_initialized() or self._done:
+            return
+        self._raw.notes.append("The program was ended: its time was over, and it would have gone on")
+        self.finish()
+        raise EnoughSteps(0)
 
     def _number_operations(self) -> None:
         from .naming import Numbering

@@ -11,7 +11,16 @@ __all__ = ["ALLOC", "FREE", "Frame", "Operation", "Raw"]
 
 ALLOC, FREE = 0, 1
 #: Functions of PyTorch that say nothing of what is done.
-_WRAPPERS = {"_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "__torch_function__", "inner", "_fn"}
+_WRAPPERS = {
+    "_call_impl",
+    "_wrapped_call_impl",
+    "decorate_context",
+    "wrapper",
+    "__torch_function__",
+    "inner",
+    "_fn",
+    "__call__",
+}
 
 #: File, line and function of the program's own; the function of PyTorch that it called; whether a checkpoint's forward
 #: pass was being run again.
@@ -167,7 +176,7 @@ def _frame(frames: Any, torch: str, operation: str) -> Frame:
     own: tuple[str, int, str] | None = None
     for frame in frames:
         name = frame["filename"]
-        if name.startswith(torch):
+        if name.startswith(torch) or "torchinductor_" in name:
             again = again or name.endswith("utils/checkpoint.py")
             if own is None and frame["name"] not in _WRAPPERS:
                 called = called or frame["name"]

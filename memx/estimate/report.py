@@ -45,8 +45,20 @@ def basics(raw: Raw, history: History, exit_status: int) -> dict[str, Any]:
         "untrusted": untrusted(raw),
         "curve": {"step": len(history.steps), "events": end - begin, "points": history.curve()},
         "torch_counters": {f"{name}_bytes": nbytes for name, nbytes in raw.peaks.items()},
-        "notes": [],
+        "notes": _notes(raw),
     }
+
+
+def _notes(raw: Raw) -> list[str]:
+    """What a reader of the numbers must know about how far the program came."""
+    if raw.steps == 0:
+        return [
+            "no optimizer of PyTorch made a step: the peak is that of what ran, without an optimizer's state. A "
+            "program that looks at its losses may have left its loop, for they are zero here"
+        ]
+    if raw.steps == 1:
+        return ["only one optimizer step ran: the next begins with the optimizer's state there, and may need more"]
+    return []
 
 
 def add_device(report: dict[str, Any], device_bytes: int) -> dict[str, Any]:

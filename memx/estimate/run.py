@@ -39,6 +39,7 @@ def estimate(
     steps: int = 3,
     device_bytes: int | None = None,
     gpu: bool = False,
+    seconds: float | None = None,
     allocators: Sequence[str] = ALLOCATORS,
     keep_trace: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -55,6 +56,8 @@ def estimate(
         A device to say more about.
     gpu : bool
         Run it on this machine's GPU instead of the simulated device.
+    seconds : float, optional
+        End it after so long, however many steps it has made.
     allocators : sequence of str
         Whose needs to find.
     keep_trace : Path, optional
@@ -74,13 +77,14 @@ def estimate(
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="memx-") as folder:
-        progress("running the program")
-        status = _run(program, Path(folder), steps, gpu, operations=device_bytes is not None)
+        progress("running the program (Ctrl-C ends it, and what it did until then is looked at)")
+        status = _run(program, Path(folder), steps, gpu, seconds, operations=device_bytes is not None)
         raw = _largest(Path(folder))
-        if raw is None:
+        if raw is None or not raw.events:
+            error = raw.error.partition("\n")[0] if raw is not None else ""
             raise InvalidStateError(
-                f"the program ended with status {status} and made no CUDA tensor through PyTorch (or was killed, or "
-                "its Python does not read PYTHONPATH: -E, -I, -S)"
+                f"the program ended with status {status} and made no CUDA tensor through PyTorch: "
+                + (error or "it was killed, or uses the CPU, or its Python does not read PYTHONPATH (-E, -I, -S)")
             )
         ran = time.monotonic()
         history = History.of(raw)
@@ -105,7 +109,7 @@ def estimate(
     return report
 
 
-def _run(program: Sequence[str], folder: Path, steps: int, gpu: bool, operations: bool) -> int:
+def _run(program: Sequence[str], folder: Path, steps: int, gpu: bool, seconds: float | None, operations: bool) -> int:
     base = dict(os.environ)
     if not gpu:
         from ..cli.sim import environment_for
@@ -116,6 +120,7 @@ def _run(program: Sequence[str], folder: Path, steps: int, gpu: bool, operations
     settings = {
         "MEMX_ESTIMATE_FOLDER": str(folder),
         "MEMX_ESTIMATE_STEPS": str(steps),
+        "MEMX_ESTIMATE_SECONDS": str(seconds or 0),
         "MEMX_ESTIMATE_OPERATIONS": str(int(operations)),
     }
     sys.stdout.flush()

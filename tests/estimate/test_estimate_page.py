@@ -99,7 +99,7 @@ def test_what_crosses_the_bus(capsys: pytest.CaptureFixture[str]) -> None:
     print_report(found)
     text = capsys.readouterr().out
     assert re.search(r"modelled at 25 GB/s", text)
-    assert re.search(r"PyTorch's allocator\) +9 MiB +0\.5 s", text)
+    assert re.search(r"PyTorch's allocator +9 MiB +0\.5 s", text)
     assert re.search(r"told the order +does not run so", text)
     assert re.search(r"moves less on average +4 MiB", text)
     found["device"]["over_the_bus"] = {"unknown": "nothing was seen"}

@@ -124,6 +124,59 @@ for number in range(100):
     assert "torch.compile" in report["device"]["over_the_bus"]["unknown"]
 
 
+ENDINGS = {
+    # It takes the zeros of simulated losses for success.
+    "converged": ("net(batch()).mean().item() or sys.exit()", [], 0, 0, "no optimizer of PyTorch made a step"),
+    "crash": ("learn(); raise KeyError('missing')", [], 1, 1, "only one optimizer step ran"),
+    "forever, by hand": ("while True: net(batch()).mean().backward()", ["--seconds", "1"], 0, 0, "its time was over"),
+    "forever, catching all": (
+        """
+while True:
+    try:
+        learn()
+        assert not torch.isnan(net(batch()).mean()), "NaN"
+        seen = True
+    except Exception:
+        print("caught")
+""",
+        [],
+        3,
+        0,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_how_programs_end(tmp_path: Path, ending: str) -> None:
+    code, options, steps, status, note = ENDINGS[ending]
+    before = """
+net = model()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+def learn():
+    net(batch()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    report, output = estimated(tmp_path, before + code, "--quick", *options, status=status)
+    assert report["steps"] == steps
+    assert report["peak_bytes"] >= PARAMETERS
+    assert "caught" not in output
+    told = report["notes"] + [f"{one['what']}: {one['why']}" for one in report["untrusted"]]
+    assert any(note in one for one in told) if note else not told
+    assert report["error"] == ("KeyError: 'missing'" if ending == "crash" else "")
+
+
+def test_a_program_that_gets_no_memory_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import torch; torch.empty(1 << 45, dtype=torch.uint8, device='cuda')")
+    done = start([*MEMX, "estimate", "--", sys.executable, str(program)])
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("memx: error: the program ended with status 1 and made no CUDA tensor")
+    assert "OutOfMemoryError" in last
+
+
 def test_watching_operations_changes_no_allocation(tmp_path: Path) -> None:
     code = """
 net = model()
