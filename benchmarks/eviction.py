@@ -6,6 +6,9 @@ Each trace runs lazily on the simulated device, its sizes and pages 1/64 of the 
 0.6 and 0.4 of its peak (or what its largest operation needs). What persists starts on the host and has to be there
 again at the end, so that the bytes compare with the bound: the linear relaxation of moving whole objects with the
 future known. Sizes in the tables are those of the real step.
+
+"ahead" is "planned" with a fiftieth of the device each for copies out ahead of need (low_water) and for what is brought
+in before its use (look_ahead).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from memx.trace import events as ev
 SCALE = 64
 PAGE = (2 << 20) // SCALE
 SPARE_PAGES = 16  # an operation's operands share their outer pages with others
+AHEAD = 50  # one part of the device in so many
 FRACTIONS = (0.8, 0.6, 0.4)
 POLICIES = ("lru", "clock", "cost", "planned")
 MIB = 1 << 20
@@ -42,6 +46,8 @@ class Row:
     limit: int
     bound: int
     moved: dict[str, int]
+    ahead: int
+    ahead_share: float  # of the bytes brought in, those brought before their use
 
 
 def around(trace: Trace) -> tuple[list[ev.Event], list[ev.Event]]:
@@ -77,7 +83,19 @@ def measure(path: Path) -> Iterator[Row]:
             if not result.ok:
                 raise RuntimeError(f"{trace.name} at {fraction}, {policy}: {result.failures or result}")
             moved[policy] = (result.migrated_in_bytes + result.migrated_out_bytes - started) * SCALE
-        yield Row(trace.name, fraction, limit * SCALE, relax(problem, limit).lower_bound * SCALE, moved)
+        lent = -(-limit // AHEAD // PAGE) * PAGE
+        ahead = replay(events, replace(whole, device_limit=limit, eviction="planned", low_water=lent, look_ahead=lent))
+        if not ahead.ok:
+            raise RuntimeError(f"{trace.name} at {fraction}, ahead: {ahead.failures or ahead}")
+        yield Row(
+            trace.name,
+            fraction,
+            limit * SCALE,
+            relax(problem, limit).lower_bound * SCALE,
+            moved,
+            (ahead.migrated_in_bytes + ahead.migrated_out_bytes - started) * SCALE,
+            ahead.prefetched_used_bytes / max(1, ahead.migrated_in_bytes),
+        )
 
 
 def run_one(path: Path) -> list[Row]:
@@ -90,13 +108,14 @@ def table(rows: list[Row]) -> str:
     lines = [
         "| trace | device / peak | device MiB | bound | "
         + " | ".join(POLICIES)
-        + " | cost / bound | planned / bound |",
-        "|---|---|---|---|" + "---|" * len(POLICIES) + "---|---|",
+        + " | cost / bound | planned / bound | ahead / planned | before use |",
+        "|---|---|---|---|" + "---|" * len(POLICIES) + "---|---|---|---|",
     ]
     for row in rows:
         cells = [row.trace, f"{row.fraction}", f"{row.limit // MIB}", f"{row.bound // MIB}"]
         cells += [f"{row.moved[policy] // MIB}" for policy in POLICIES]
         cells += [f"{row.moved[policy] / row.bound:.3f}" for policy in ("cost", "planned")]
+        cells += [f"{row.ahead / row.moved['planned']:.3f}", f"{row.ahead_share:.0%}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

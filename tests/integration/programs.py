@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memx.replay import Limits
 from memx.trace import events as ev
@@ -57,8 +57,13 @@ def setting(seed: int, page: int, reuse: str | None = None, lazy: bool | None = 
     device = rng.choice((6, 12, 24, 48))
     roomy = rng.random() < 0.7
     host = 512 if roomy else rng.choice((0, 4, 24))
-    limits = Limits(device * page, host * page, page, reuse or drawn_reuse, drawn_lazy if lazy is None else lazy)
-    return Setting(seed, limits, roomy, roomy and rng.random() < 0.7, rng.random() < 0.4, rng.random() < 0.6)
+    lazy = drawn_lazy if lazy is None else lazy
+    limits = Limits(device * page, host * page, page, reuse or drawn_reuse, lazy)
+    settled = Setting(seed, limits, roomy, roomy and rng.random() < 0.7, rng.random() < 0.4, rng.random() < 0.6)
+    if not lazy:
+        return settled
+    low, ahead = rng.randint(0, device // 2), rng.randint(0, device // 2)
+    return replace(settled, limits=replace(limits, low_water=low * page, look_ahead=ahead * page))
 
 
 def generate(plan: Setting, count: int) -> list[ev.Event]:
