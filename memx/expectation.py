@@ -32,9 +32,10 @@ class Expectation:
 
 
 def expectations(events: Iterable[ev.Event]) -> list[Expectation]:
-    """What a trace tells of its own allocations, in their order, if every kernel with operands is one `resident`.
+    """What a trace tells of its own allocations, in their order, if every kernel that uses some is one `resident`.
 
-    A buffer tagged ``keep`` or ``persistent``, never freed, or checked after its last use is kept.
+    A buffer tagged ``keep`` or ``persistent``, never freed, or checked after its last use is kept. What is to fail, and
+    nothing else, is taken to.
     """
     out: list[Expectation] = []
     live: dict[ev.Id, tuple[Expectation, int]] = {}
@@ -43,7 +44,7 @@ def expectations(events: Iterable[ev.Event]) -> list[Expectation]:
     number = 0
     for event in events:
         if isinstance(event, ev.Alloc):
-            if event.size == 0:
+            if event.size == 0 or event.expect in ("oom", "invalid", "error"):
                 continue
             expectation = Expectation(kept=True)
             live[event.id] = (expectation, event.size)
@@ -54,17 +55,17 @@ def expectations(events: Iterable[ev.Event]) -> list[Expectation]:
             ended = live.pop(event.id, None)
             if ended is not None:
                 ended[0].kept = tagged[event.id] or event.id in checked
-        elif isinstance(event, ev.Kernel) and (event.reads or event.writes):
+        elif isinstance(event, ev.Kernel) and event.expect != "invalid":
             read = {operand.id for operand in event.reads}
-            for name in dict.fromkeys([operand.id for operand in (*event.reads, *event.writes)]):
-                if name in live:
-                    expectation, size = live[name]
-                    whole = name not in read and any(
-                        o.id == name and o.offset == 0 and (o.bytes is None or o.bytes >= size) for o in event.writes
-                    )
-                    expectation.uses.append((number, whole and name not in checked))
-                    checked.discard(name)
-            number += 1
+            names = [operand.id for operand in (*event.reads, *event.writes) if operand.id in live]
+            for name in dict.fromkeys(names):
+                expectation, size = live[name]
+                whole = name not in read and any(
+                    o.id == name and o.offset == 0 and (o.bytes is None or o.bytes >= size) for o in event.writes
+                )
+                expectation.uses.append((number, whole and name not in checked))
+                checked.discard(name)
+            number += bool(names)
         elif isinstance(event, ev.CheckContents):
             checked.add(event.id)
     return out
