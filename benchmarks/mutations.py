@@ -30,7 +30,7 @@ TESTS = (
     *(f"tests/integration/test_{name}.py" for name in INTEGRATION),
     *(
         f"tests/allocator/test_{name}.py"
-        for name in ("framework", "eager", "lazy", "eviction", "discardable", "places", "failures", "states")
+        for name in ("framework", "eager", "lazy", "eviction", "discardable", "places", "ahead", "failures", "states")
     ),
     "tests/cases",
     "tests/integration/test_random_events.py",

@@ -168,6 +168,18 @@ def test_trim_gives_back_copies_of_what_the_device_has(resource: Make, kernels: 
     assert kernels.mismatches == 0
 
 
+def test_a_prefetch_is_none_of_the_uses_that_expect_numbers(resource: Make, kernels: Kernels) -> None:
+    r = resource(device=2, host=8, lazy=True)
+    r.expect([([(0, True), (2, False)], False, False), ([(1, True)], False, False)])
+    a, b = (r.allocate(2 * PAGE) for _ in range(2))
+    use(r, kernels, a, 2 * PAGE, WRITE, 1 << 32)
+    for _ in range(3):
+        r.prefetch(a, 0)
+    use(r, kernels, b, 2 * PAGE, WRITE, 2 << 32)
+    use(r, kernels, a, 2 * PAGE, READ, 1 << 32)
+    assert kernels.mismatches == 0
+
+
 def test_contents_that_nobody_reads_again_are_not_copied(resource: Make, kernels: Kernels) -> None:
     r = resource(device=2, host=8, lazy=True)
     r.expect(

@@ -276,7 +276,7 @@ class Store {
   void note_moved(std::uint64_t first, std::uint64_t pages, Place place);
 
   // outlook.cpp
-  void note_touch(const std::vector<std::uint64_t>& pages);
+  void note_touch(const std::vector<std::uint64_t>& pages, bool now);
   Fate fate(std::uint64_t page);
   bool is_dead(Block* block);
   std::uint64_t next_use(Block* block);  // kNever, or 0 if unknown

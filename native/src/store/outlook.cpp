@@ -7,7 +7,11 @@
 
 namespace memx {
 
-void Store::note_touch(const std::vector<std::uint64_t>& pages) {
+void Store::note_touch(const std::vector<std::uint64_t>& pages, bool now) {
+  if (!now) {  // fetched for a use to come, which is the one to be counted
+    for (std::uint64_t page : pages) table.page(page).last_use = std::max<std::uint64_t>(now_, 1);
+    return;
+  }
   const std::uint64_t moved = migrated_in_bytes + migrated_out_bytes + refilled_bytes;
   samples_[now_ % kWindow] = {pages.size() * config.page_bytes, moved};
   ++now_;

@@ -119,7 +119,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
     overwritten.push_back(touch.overwritten);
     written.push_back(touch.written);
   }
-  note_touch(pages);
+  note_touch(pages, now);
   std::vector<Mapping*> held;
   try {
     for (;;) {
