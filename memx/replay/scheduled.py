@@ -113,7 +113,7 @@ class ScheduledOperations(Operations):
         return [o for o in sorted(first) if first[o] & READS and problem.size[o]]
 
     def _expectations(self, staged: list[int]) -> list[tuple[list[tuple[int, bool]], bool, bool]]:
-        """The uses of each allocation to come, numbered as they will be made: staging, prefetches and operations."""
+        """The uses of each allocation to come, numbered as they will be made: staging, making and operations."""
         problem = self._schedule.problem
         uses: list[list[tuple[int, bool]]] = [[] for _ in problem.size]
         number = 0
@@ -122,8 +122,8 @@ class ScheduledOperations(Operations):
             number += 1
         for t, modes in enumerate(self._modes):
             for move in self._moves[t]:
-                if move.kind in ("in", "make"):
-                    uses[move.object].append((number, move.kind == "make"))
+                if move.kind == "make":
+                    uses[move.object].append((number, True))
                     number += 1
             used = [(o, mode) for o, mode in modes.items() if problem.size[o]]
             for o, mode in used:
