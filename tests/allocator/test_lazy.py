@@ -106,6 +106,41 @@ def test_a_write_of_whole_pages_brings_nothing_in(resource: Make, kernels: Kerne
     assert kernels.mismatches == 0
 
 
+@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("call", ["cuMemMap", "cuMemSetAccess", "cuMemcpyHtoDAsync", "cuMemUnmap"])
+def test_what_a_use_that_fails_was_to_overwrite_is_still_there(
+    resource: Make, kernels: Kernels, call: str, at: int
+) -> None:
+    """In the parts that came before the failure."""
+    many = 48
+    r = resource(device=2 * many, host=6 * many, lazy=True)
+    x, y, z = (r.allocate(many * PAGE) for _ in range(3))
+    w = r.allocate(many * PAGE)
+    for seed, address in enumerate((x, y, z, w), 1):
+        stamp(r, kernels, address, many * PAGE, seed << 32)
+        kernels.synchronize()
+    memx.sim.fail(call, at=at, code="NOT_PERMITTED")
+    try:
+        token = r.begin_use([(x, 0, many * PAGE, WRITE), (y, 0, many * PAGE, READ)], 0)
+    except memx.MemxError:
+        seed = 1 << 32
+    else:
+        seed = 5 << 32
+        kernels.stamp(0, x, many * PAGE, seed)
+        r.end_use(token)
+    memx.sim.fail(call)
+    r.check()
+    out = np.empty(many * PAGE, np.uint8)
+    r.read(x, 0, out)
+    assert np.array_equal(out, pattern(seed, many * PAGE))
+    # A part of it is used, then all of it.
+    r.end_use(r.begin_use([(x, 3 * PAGE + 5, 2 * PAGE, READ)], 0))
+    verify(r, kernels, x, many * PAGE, seed)
+    verify(r, kernels, y, many * PAGE, 2 << 32)
+    kernels.synchronize()
+    assert kernels.mismatches == 0
+
+
 def test_what_was_freed_is_not_copied(resource: Make, kernels: Kernels) -> None:
     r = resource(device=2, host=8, lazy=True)
     a, b = r.allocate(2 * PAGE), r.allocate(2 * PAGE)

@@ -320,6 +320,7 @@ class Store {
   void finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& out);
   void undo_arrival(Lock& lock, Arrival& arrival);
   void settle_arrival(const Arrival& arrival, bool arrived);
+  void fill_hollow(Lock& lock, const std::vector<std::uint64_t>& pages, const std::vector<bool>& overwritten);
   void swap_in(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
   CUresult queue(const std::vector<Copy>& copies, CUstream stream, Call& call);
   void copy(Lock& lock, const std::vector<Copy>& copies);

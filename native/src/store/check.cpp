@@ -16,6 +16,7 @@ bool Store::check(Lock& lock, std::string* why) {
     const bool backed = !config.lazy && !block.moved && place_of(block.key) != Place::kUnbacked;
     for (std::uint64_t page = block.begin / config.page_bytes; page * config.page_bytes < block.end(); ++page) {
       const Page& entry = table.page(page);
+      if (entry.hollow && !entry.swap) fail("a page's contents are nowhere");
       if (entry.transit) fail("a page left between two mappings");
       const bool backing = entry.mapping && !entry.mapping->busy && !entry.mapping->stuck;
       if (backing && entry.swap && !config.lazy) fail("an eager page is on the device and swapped at once");

@@ -437,8 +437,10 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
     for (std::uint64_t at = begin; at < end;) {
       const std::uint64_t page = at / config.page_bytes;
       Mapping* mapping = table.mapping_at(page);
-      const std::uint64_t stop = std::min(end, (mapping && !source ? mapping->end() : page + 1) * config.page_bytes);
-      const bool filled = !source || !std::binary_search(unfilled.begin(), unfilled.end(), page);
+      const bool filled = !table.page(page).hollow && !(source && std::binary_search(unfilled.begin(), unfilled.end(), page));
+      std::uint64_t last = page + 1;
+      while (filled && mapping && !source && last < mapping->end() && !table.page(last).hollow) ++last;
+      const std::uint64_t stop = std::min(end, last * config.page_bytes);
       if (mapping && filled) {
         copies.push_back({space.base() + at, reinterpret_cast<std::uint64_t>(out + (at - begin)), stop - at, false});
       } else if (const std::uint64_t swap = table.page(page).swap) {

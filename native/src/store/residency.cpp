@@ -196,6 +196,7 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
       }
       wait_for_change(lock, "buffers that other threads use");
     }
+    fill_hollow(lock, pages, overwritten);
     if (now && config.lazy) follow_copies(lock, pages, written, slot);
   } catch (...) {
     let_go(held);

@@ -15,6 +15,7 @@ void Store::drop_swap(std::uint64_t page) {
   if (entry.mapping && !entry.mapping->stuck) clean_bytes_ -= config.page_bytes;
   dropped_.push_back({entry.swap, entry.copying});
   entry.swap = 0;
+  entry.hollow = false;
   swapped_[entry.swap_tag] -= config.page_bytes;
 }
 
@@ -68,7 +69,8 @@ void Store::shed_clean(std::uint64_t bytes) {
   for (Mapping* mapping = table.live(Tier::kDevice).back(); mapping && clean_bytes_; mapping = mapping->prev) {
     if (physical.room_bytes(Tier::kPinned) >= bytes) return;
     if (mapping->busy) continue;
-    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page) drop_swap(page);
+    for (std::uint64_t page = mapping->first; page < mapping->end(); ++page)
+      if (!table.page(page).hollow) drop_swap(page);
     collect_dropped();
   }
 }
@@ -309,7 +311,9 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
   std::size_t index = 0;
   for (const Run& run : runs)
     for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index) {
-      if (const std::uint64_t swap = table.page(page).swap; swap && !(index < skip.size() && skip[index])) {
+      const std::uint64_t swap = table.page(page).swap;
+      table.page(page).hollow = swap && index < skip.size() && skip[index];
+      if (swap && !table.page(page).hollow) {
         arrival.copied += page_bytes;
         if (!copies.empty() && copies.back().device + copies.back().bytes == table.address(page) &&
             copies.back().host + copies.back().bytes == swap && in_one_slab(swap - 1, swap))
@@ -323,6 +327,48 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
   ++moving_;
   if (!copies.empty()) lock.drive([&] { arrival.result = queue(copies, in_stream_, arrival.call); });
   return arrival;
+}
+
+// Held pages that are not to be overwritten after all get the contents that they were brought without.
+void Store::fill_hollow(Lock& lock, const std::vector<std::uint64_t>& pages, const std::vector<bool>& overwritten) {
+  std::vector<std::uint64_t> filled;
+  std::vector<Copy> copies;
+  for (bool busy = true; busy;) {
+    busy = false;
+    filled.clear();
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      if (overwritten[i]) continue;
+      busy = busy || table.mapping_at(pages[i])->busy;  // another thread fills it
+      if (table.page(pages[i]).hollow) filled.push_back(pages[i]);
+    }
+    if (busy) wait_for_change(lock, "pages that another thread is moving");
+  }
+  if (filled.empty()) return;
+  for (std::uint64_t page : filled) {
+    table.mapping_at(page)->busy = true;
+    table.page(page).hollow = false;
+    copies.push_back({table.address(page), table.page(page).swap, config.page_bytes, true});
+  }
+  Call call = Call::cuMemcpyHtoDAsync;
+  CUresult result = lock.drive([&] { return queue(copies, in_stream_, call); });
+  Point copying;
+  if (result == CUDA_SUCCESS) {
+    copying = copies_queued(lock, in_slot_);
+    migrated_in_bytes += filled.size() * config.page_bytes;
+  } else {
+    lock.unlock();
+    finish_copies(in_stream_, result, call);
+    lock.lock();
+  }
+  for (std::uint64_t page : filled) {
+    Mapping* mapping = table.mapping_at(page);
+    mapping->busy = false;
+    table.page(page).hollow = result != CUDA_SUCCESS;
+    table.page(page).copying = copying;
+    if (!order.complete(copying)) mapping->uses.add(copying);
+  }
+  changed_.notify_all();
+  if (result != CUDA_SUCCESS) device.raise(result, call, "copying pages between device and host");
 }
 
 void Store::finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& out) {
