@@ -363,8 +363,8 @@ PAGES = (
         "lose-contents",
         "pages give way without being copied",
         STORE + "swap.cpp",
-        "      copies.push_back({table.address(pages[i]), slots[i], config.page_bytes, false});",
-        "      (void)i;",
+        "  for (std::size_t i = 0; i < pages.size(); ++i) add_copy(copies, pages[i], slots[i], false);\n",
+        "",
     ),
     one(
         "partly-written-as-whole",

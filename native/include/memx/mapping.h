@@ -91,7 +91,7 @@ struct Page {
   Point copying;               // of memx's copy streams: the last copy between the page and `swap`
   bool transit = false;        // between mappings: the address is neither free nor unbacked for good
   bool ahead = false;          // brought to the device before its use, and not used since
-  bool hollow = false;         // brought there for a use that was to overwrite it and did not begin: its contents are in `swap` alone
+  bool hollow = false;         // backed without its contents, for a use that overwrites it: until then they are in `swap` alone
 };
 
 class PageTable {

@@ -8,13 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace memx {
+#include "memx/runs.h"
 
-// Pages in a row.
-struct Run {
-  std::uint64_t first, pages;
-  bool operator==(const Run&) const = default;
-};
+namespace memx {
 
 class Recurrence {
  public:

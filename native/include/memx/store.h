@@ -36,6 +36,7 @@
 #include "memx/physical.h"
 #include "memx/pool.h"
 #include "memx/recurrence.h"
+#include "memx/runs.h"
 
 namespace memx {
 
@@ -257,8 +258,6 @@ class Store {
   };
 
   // residency.cpp
-  // Measures what copies of pages take, once, with the pages of something idle; gives up where that is not to be had now.
-  void calibrate(Lock& lock);
   // Part after part, each copied in while room is made for the next, and not waited for. `again`: another thread was there
   // meanwhile.
   Room bring(Lock& lock, const std::vector<Run>& runs, const Skip& skip, Slot slot, bool& again);
@@ -287,6 +286,11 @@ class Store {
   // is given. That of others goes to `unfinished`. `ahead`: they are not to go now, and nobody's copy on the host gives way.
   std::vector<Mapping*> choose_victims(std::uint64_t bytes, std::optional<Slot> slot, std::vector<PointSet>& unfinished,
                                        bool& host_full, bool ahead = false);
+  std::vector<Mapping*> next_victims(std::uint64_t bytes, std::optional<Slot> slot) {
+    std::vector<PointSet> unfinished;
+    bool host_full = false;
+    return choose_victims(bytes, slot, unfinished, host_full, true);
+  }
   template <class Visit>
   void each_live(std::uint64_t begin, std::uint64_t end, Visit visit) {
     for (Block* block = pool.at(begin); block && block->begin < end; block = block->next)
@@ -320,14 +324,20 @@ class Store {
   void finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& out);
   void undo_arrival(Lock& lock, Arrival& arrival);
   void settle_arrival(const Arrival& arrival, bool arrived);
+  // Held pages that are not to be overwritten after all get the contents that they were brought without.
   void fill_hollow(Lock& lock, const std::vector<std::uint64_t>& pages, const std::vector<bool>& overwritten);
-  void swap_in(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out);
+  void swap_in(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out, bool ahead = false);
   CUresult queue(const std::vector<Copy>& copies, CUstream stream, Call& call);
   void copy(Lock& lock, const std::vector<Copy>& copies);
+  // One page's copy more; with the one before it in one where both sides lie in a row.
+  void add_copy(std::vector<Copy>& copies, std::uint64_t page, std::uint64_t slot, bool in);
   // Waits for the stream's copies, of which the last could be queued or not; what went wrong first, in `queued` and `call`.
   void finish_copies(CUstream stream, CUresult& queued, Call& call);
+  void finish_copies(Lock& lock, CUstream stream, CUresult& queued, Call& call);  // without the lock
   // What has just been queued on one of the copy streams; nothing, after waiting, where that cannot be told.
   Point copies_queued(Lock& lock, Slot slot);
+  // Queues copies on one of them; nothing, after waiting for those that were, where not all could be.
+  Point queue_copies(Lock& lock, const std::vector<Copy>& copies, Slot slot, CUresult& result, Call& call);
   bool is_copy(const Point& point) const { return point.slot() == out_slot_ || point.slot() == in_slot_; }
   std::vector<std::uint64_t> cut(const std::vector<Handle>& handles);  // into addresses of single pinned pages
   std::map<std::uint64_t, Slab>::iterator slab_of(std::uint64_t address);
@@ -348,6 +358,8 @@ class Store {
   void work_ahead(Lock& lock, Slot slot) noexcept;
   // Queues copies to the host of what is dirty on these, of those whose work is over; as far as the host has room.
   void write_behind(Lock& lock, const std::vector<Mapping*>& mappings);
+  // Measures what copies of pages take, once, with the pages of something idle; gives up where that is not to be had now.
+  void calibrate(Lock& lock);
   void keep_low_water(Lock& lock, Slot slot);
   void bring_ahead(Lock& lock, Slot slot);
   using Order = std::unordered_map<std::uint64_t, std::size_t>;  // of pages, by their use to come; not in it: used later

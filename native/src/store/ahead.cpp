@@ -49,22 +49,11 @@ void Store::write_behind(Lock& lock, const std::vector<Mapping*>& mappings) {
       if (!mine) busy.push_back(mapping);
       mapping->busy = true;
       placed.emplace_back(pages[next], slots[next]);
-      if (!copies.empty() && copies.back().device + copies.back().bytes == table.address(pages[next]) &&
-          copies.back().host + copies.back().bytes == slots[next] && in_one_slab(slots[next] - 1, slots[next]))
-        copies.back().bytes += config.page_bytes;
-      else
-        copies.push_back({table.address(pages[next]), slots[next], config.page_bytes, false});
+      add_copy(copies, pages[next], slots[next], false);
     }
+    CUresult result;
     Call call;
-    CUresult result = lock.drive([&] { return queue(copies, stream_, call); });
-    Point copying;
-    if (result == CUDA_SUCCESS) {
-      copying = copies_queued(lock, out_slot_);
-    } else {
-      lock.unlock();
-      finish_copies(stream_, result, call);
-      lock.lock();
-    }
+    const Point copying = queue_copies(lock, copies, out_slot_, result, call);
     for (Mapping* mapping : busy) {
       mapping->busy = false;
       if (!order.complete(copying)) mapping->uses.add(copying);
@@ -96,9 +85,7 @@ void Store::calibrate(Lock& lock) {
   if (physical.room_bytes(Tier::kPinned) < kPages * config.page_bytes ||
       lock.drive([&] { return physical.acquire(Tier::kPinned, kPages, handles); }) != CUDA_SUCCESS)
     return;
-  std::vector<PointSet> unfinished;
-  bool host_full = false;
-  const std::vector<Mapping*> idle = choose_victims(config.page_bytes, std::nullopt, unfinished, host_full, true);
+  const std::vector<Mapping*> idle = next_victims(config.page_bytes, std::nullopt);
   if (!idle.empty() && order.complete(idle.front()->uses)) {
     Mapping* const mapping = idle.front();
     mapping->busy = true;
@@ -143,10 +130,7 @@ void Store::work_ahead(Lock& lock, Slot slot) noexcept {
 
 void Store::keep_low_water(Lock& lock, Slot slot) {
   const std::uint64_t free = physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice);
-  if (free >= config.low_water) return;
-  std::vector<PointSet> unfinished;
-  bool host_full = false;
-  write_behind(lock, choose_victims(config.low_water - free, slot, unfinished, host_full, true));
+  if (free < config.low_water) write_behind(lock, next_victims(config.low_water - free, slot));
 }
 
 void Store::note_upcoming(Block* block, bool ends) {
@@ -186,10 +170,9 @@ bool Store::make_room_ahead(Lock& lock, std::uint64_t bytes, Slot slot, const Or
   };
   if (lacking()) reclaim_idle(lock, Tier::kDevice, lacking());
   if (!lacking()) return true;
-  std::vector<PointSet> unfinished;
-  bool host_full = false, copied = true;
+  bool copied = true;
   std::uint64_t freed = 0;
-  std::vector<Mapping*> victims = choose_victims(lacking(), slot, unfinished, host_full, true);
+  std::vector<Mapping*> victims = next_victims(lacking(), slot);
   auto distance = [&](const std::vector<Mapping*>& mappings) {
     std::uint64_t nearest = kNever;
     for (const Mapping* mapping : mappings) {
@@ -200,7 +183,7 @@ bool Store::make_room_ahead(Lock& lock, std::uint64_t bytes, Slot slot, const Or
   };
   if (std::any_of(victims.begin(), victims.end(), [&](const Mapping* mapping) { return !order.complete(mapping->uses); })) {
     const double first = distance(victims);
-    victims = choose_victims(lacking(), std::nullopt, unfinished, host_full, true);
+    victims = next_victims(lacking(), std::nullopt);
     if (distance(victims) < 0.75 * first) return false;
   }
   for (const Mapping* mapping : victims) {
@@ -250,18 +233,11 @@ void Store::bring_ahead(Lock& lock, Slot slot) {
     next += part;
     std::sort(pages.begin(), pages.end());
     std::vector<Run> runs;
-    for (std::uint64_t page : pages) {
-      if (!missing(page)) continue;
-      if (!runs.empty() && runs.back().first + runs.back().pages == page)
-        ++runs.back().pages;
-      else
-        runs.push_back({page, 1});
-    }
+    for (std::uint64_t page : pages)
+      if (missing(page)) append(runs, page);
     if (runs.empty()) continue;
-    Arrival arrival = start_arrival(lock, runs, {}, Tier::kDevice);
-    arrival.ahead = true;
     std::vector<Mapping*> arrived;
-    finish_arrival(lock, arrival, arrived);
+    swap_in(lock, runs, {}, Tier::kDevice, arrived, true);
     for (Mapping* mapping : arrived)
       table.touch(mapping, eviction_->rank(outlook(mapping), now_, ++tick_, 0), priority(mapping));
     let_go(arrived);

@@ -339,11 +339,8 @@ std::vector<Run> Store::unbacked(std::uint32_t tag) {
   for (Block* block : tagged(tag))
     for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) {
       if (table.mapping_at(page)) continue;
-      if (!runs.empty() && page < runs.back().first + runs.back().pages) continue;
-      if (!runs.empty() && runs.back().first + runs.back().pages == page)
-        ++runs.back().pages;
-      else
-        runs.push_back({page, 1});
+      if (!runs.empty() && page < runs.back().end()) continue;
+      append(runs, page);
     }
   return runs;
 }
@@ -353,8 +350,7 @@ void Store::resume(Lock& lock, std::uint32_t tag) {
   for (;;) {
     const std::vector<Run> runs = unbacked(tag);
     if (runs.empty()) return;
-    std::uint64_t bytes = 0;
-    for (const Run& run : runs) bytes += run.pages * config.page_bytes;
+    const std::uint64_t bytes = pages_of(runs) * config.page_bytes;
     collect_dropped();
     if (order.poll(lock, true)) pool.tidy();
     Tier tier = Tier::kDevice;

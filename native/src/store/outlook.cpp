@@ -27,12 +27,7 @@ void Store::note_touch(const std::vector<std::uint64_t>& pages, bool now) {
   }
   if (!config.look_ahead) return;
   std::vector<Run> runs;
-  for (std::uint64_t page : pages) {
-    if (!runs.empty() && runs.back().first + runs.back().pages == page)
-      ++runs.back().pages;
-    else
-      runs.push_back({page, 1});
-  }
+  for (std::uint64_t page : pages) append(runs, page);
   recurrence_.add(std::move(runs));
 }
 

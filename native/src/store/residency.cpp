@@ -60,10 +60,8 @@ bool Store::hold_pages(const std::vector<std::uint64_t>& pages, std::vector<Mapp
         hold(mapping);
         held.push_back(mapping);
       }
-    } else if (!runs.empty() && runs.back().first + runs.back().pages == page) {
-      ++runs.back().pages;
     } else {
-      runs.push_back({page, 1});
+      append(runs, page);
     }
   }
   return true;
@@ -139,8 +137,8 @@ std::uint64_t Store::begin_use(Lock& lock, const std::vector<Operand>& operands,
         continue;
       }
       collect_dropped();
-      std::uint64_t missing = 0, own = 0;
-      for (const Run& run : runs) missing += run.pages * page_bytes;
+      const std::uint64_t missing = pages_of(runs) * page_bytes;
+      std::uint64_t own = 0;
       for (const Mapping* mapping : held) own += mapping->pages() * page_bytes;
       if (pages.size() * page_bytes > physical.limit(Tier::kDevice))
         throw Error(ErrorKind::kOutOfMemory,
@@ -248,8 +246,7 @@ Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& s
     Skip skip;
     std::uint64_t pages = 0;
   };
-  std::uint64_t missing = 0;
-  for (const Run& run : runs) missing += run.pages;
+  const std::uint64_t missing = pages_of(runs);
   const auto room = [&] { return physical.room_bytes(Tier::kDevice) + table.idle_bytes(Tier::kDevice); };
   std::vector<std::uint64_t> sizes{missing};
   if (missing > costs_.shortest() && missing * page_bytes > room()) {
@@ -257,9 +254,7 @@ Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& s
     if (!costs_.measured()) calibrate(lock);
     sizes = costs_.parts(missing);
     // What goes is copied out part after part from now on, while those before it are exchanged.
-    bool host_full = false;
-    std::vector<PointSet> unfinished;
-    if (missing * page_bytes > room()) write_behind(lock, choose_victims(missing * page_bytes - room(), slot, unfinished, host_full, true));
+    if (missing * page_bytes > room()) write_behind(lock, next_victims(missing * page_bytes - room(), slot));
   }
   std::vector<Part> parts;
   auto size = sizes.begin();
@@ -288,7 +283,7 @@ Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& s
           again = again || table.mapping_at(page) || table.page(page).transit;
       again = again || (made == Room::kMade && needed > physical.room_bytes(Tier::kDevice));
       if (made != Room::kMade || again) break;
-      swap_in(lock, part.runs, part.skip, Tier::kDevice, arrived);
+      swap_in(lock, std::move(part.runs), part.skip, Tier::kDevice, arrived);
     }
   } catch (...) {
     let_go(arrived);

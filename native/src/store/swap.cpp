@@ -88,9 +88,7 @@ void Store::make_host_room(Lock& lock, std::uint64_t bytes) {
     if (order.complete(last)) continue;
     CUresult result = CUDA_SUCCESS;
     Call call;
-    lock.unlock();
-    finish_copies(stream, result, call);
-    lock.lock();
+    finish_copies(lock, stream, result, call);
     if (result == CUDA_SUCCESS) order.settle(last);
   }
   collect_dropped();
@@ -116,15 +114,35 @@ void Store::finish_copies(CUstream stream, CUresult& queued, Call& call) {
   }
 }
 
+void Store::finish_copies(Lock& lock, CUstream stream, CUresult& queued, Call& call) {
+  lock.unlock();
+  finish_copies(stream, queued, call);
+  lock.lock();
+}
+
 Point Store::copies_queued(Lock& lock, Slot slot) {
   const Point point = order.now(lock, slot);
   if (point.slot() == slot) return point;
   CUresult result = CUDA_SUCCESS;
   Call call;
-  lock.unlock();
-  finish_copies(order.handle(slot), result, call);
-  lock.lock();
+  finish_copies(lock, order.handle(slot), result, call);
   return {};
+}
+
+Point Store::queue_copies(Lock& lock, const std::vector<Copy>& copies, Slot slot, CUresult& result, Call& call) {
+  const CUstream stream = order.handle(slot);
+  result = lock.drive([&] { return queue(copies, stream, call); });
+  if (result == CUDA_SUCCESS) return copies_queued(lock, slot);
+  finish_copies(lock, stream, result, call);
+  return {};
+}
+
+void Store::add_copy(std::vector<Copy>& copies, std::uint64_t page, std::uint64_t slot, bool in) {
+  if (!copies.empty() && copies.back().device + copies.back().bytes == table.address(page) &&
+      copies.back().host + copies.back().bytes == slot && in_one_slab(slot - 1, slot))
+    copies.back().bytes += config.page_bytes;
+  else
+    copies.push_back({table.address(page), slot, config.page_bytes, in});
 }
 
 CUresult Store::queue(const std::vector<Copy>& copies, CUstream stream, Call& call) {
@@ -192,13 +210,7 @@ void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool 
     lock.drive([&] { physical.trim(Tier::kPinned, cached_before); });
   };
   std::vector<Copy> copies;
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (!copies.empty() && pages[i] == pages[i - 1] + 1 && slots[i] == slots[i - 1] + config.page_bytes &&
-        in_one_slab(slots[i - 1], slots[i]))
-      copies.back().bytes += config.page_bytes;
-    else
-      copies.push_back({table.address(pages[i]), slots[i], config.page_bytes, false});
-  }
+  for (std::size_t i = 0; i < pages.size(); ++i) add_copy(copies, pages[i], slots[i], false);
   try {
     copy(lock, copies);
   } catch (...) {
@@ -304,9 +316,7 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
     undo_arrival(lock, arrival);
     device.raise(failure.result, failure.call, "backing pages of buffers in use");
   }
-  std::uint64_t mapped = 0;
-  for (const Run& run : runs) mapped += run.pages;
-  costs_.add_mapping(mapped, PartCosts::Clock::now() - started);
+  costs_.add_mapping(pages_of(runs), PartCosts::Clock::now() - started);
   std::vector<Copy> copies;
   std::size_t index = 0;
   for (const Run& run : runs)
@@ -315,11 +325,7 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
       table.page(page).hollow = swap && index < skip.size() && skip[index];
       if (swap && !table.page(page).hollow) {
         arrival.copied += page_bytes;
-        if (!copies.empty() && copies.back().device + copies.back().bytes == table.address(page) &&
-            copies.back().host + copies.back().bytes == swap && in_one_slab(swap - 1, swap))
-          copies.back().bytes += page_bytes;
-        else
-          copies.push_back({table.address(page), swap, page_bytes, true});
+        add_copy(copies, page, swap, true);
       } else if (refillable(page)) {
         arrival.refills.push_back(refill_of(page));
       }
@@ -329,7 +335,6 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
   return arrival;
 }
 
-// Held pages that are not to be overwritten after all get the contents that they were brought without.
 void Store::fill_hollow(Lock& lock, const std::vector<std::uint64_t>& pages, const std::vector<bool>& overwritten) {
   std::vector<std::uint64_t> filled;
   std::vector<Copy> copies;
@@ -347,19 +352,12 @@ void Store::fill_hollow(Lock& lock, const std::vector<std::uint64_t>& pages, con
   for (std::uint64_t page : filled) {
     table.mapping_at(page)->busy = true;
     table.page(page).hollow = false;
-    copies.push_back({table.address(page), table.page(page).swap, config.page_bytes, true});
+    add_copy(copies, page, table.page(page).swap, true);
   }
-  Call call = Call::cuMemcpyHtoDAsync;
-  CUresult result = lock.drive([&] { return queue(copies, in_stream_, call); });
-  Point copying;
-  if (result == CUDA_SUCCESS) {
-    copying = copies_queued(lock, in_slot_);
-    migrated_in_bytes += filled.size() * config.page_bytes;
-  } else {
-    lock.unlock();
-    finish_copies(in_stream_, result, call);
-    lock.lock();
-  }
+  CUresult result;
+  Call call;
+  const Point copying = queue_copies(lock, copies, in_slot_, result, call);
+  if (result == CUDA_SUCCESS) migrated_in_bytes += filled.size() * config.page_bytes;
   for (std::uint64_t page : filled) {
     Mapping* mapping = table.mapping_at(page);
     mapping->busy = false;
@@ -376,9 +374,7 @@ void Store::finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& 
   if (arrival.copied && config.lazy && arrival.refills.empty() && arrival.result == CUDA_SUCCESS) {
     copying = copies_queued(lock, in_slot_);
   } else if (arrival.copied) {
-    lock.unlock();
-    finish_copies(in_stream_, arrival.result, arrival.call);
-    lock.lock();
+    finish_copies(lock, in_stream_, arrival.result, arrival.call);
   }
   --moving_;
   if (arrival.result != CUDA_SUCCESS) {
@@ -411,8 +407,9 @@ void Store::finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& 
   out.insert(out.end(), arrival.made.begin(), arrival.made.end());
 }
 
-void Store::swap_in(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out) {
+void Store::swap_in(Lock& lock, std::vector<Run> runs, const Skip& skip, Tier tier, std::vector<Mapping*>& out, bool ahead) {
   Arrival arrival = start_arrival(lock, std::move(runs), skip, tier);
+  arrival.ahead = ahead;
   finish_arrival(lock, arrival, out);
 }
 
