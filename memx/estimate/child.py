@@ -15,6 +15,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from ..record.calls import before
+from ..record.storages import cuda_storage
 from .raw import Raw
 
 __all__ = ["EnoughSteps", "begin"]
@@ -214,13 +215,8 @@ class _Watch:
 
 
 def _address(torch: Any, value: Any) -> list[int]:
-    value = getattr(value, "_local_tensor", value)  # of a sharded one
-    if isinstance(value, torch.Tensor) and value.is_cuda:
-        try:
-            return [value.untyped_storage().data_ptr()]
-        except (RuntimeError, NotImplementedError):  # a subclass without a storage of its own
-            return []
-    return []
+    found = cuda_storage(value) if isinstance(value, torch.Tensor) else None
+    return [] if found is None else [found[0]]
 
 
 def _names_of_parameters(torch: Any) -> dict[int, str]:

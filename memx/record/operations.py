@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .storages import cuda_storage
+
 if TYPE_CHECKING:
     from .child import Sender
 
@@ -96,14 +98,9 @@ class Operands:
     def _add(self, value: Any, into: dict[int, int]) -> None:
         """Add the memory of the CUDA tensors in a value or in nested lists and dictionaries."""
         if isinstance(value, self._tensor):
-            local = getattr(value, "_local_tensor", value)  # of a sharded one
-            if local.is_cuda:
-                try:
-                    address = local.untyped_storage().data_ptr()
-                except (RuntimeError, NotImplementedError):  # a subclass without a storage of its own
-                    return
-                if address:
-                    into[address] = local.device.index
+            found = cuda_storage(value)
+            if found is not None and found[0]:
+                into[found[0]] = found[1]
         elif isinstance(value, (list, tuple)):
             for one in value:
                 self._add(one, into)

@@ -43,6 +43,13 @@ def destroy_graphs() -> None:
         ok(driver.cuGraphDestroy(GRAPHS.pop()))
 
 
+def private_tag(r: _native.Resource) -> int:
+    """A pool of memory for graphs."""
+    tag = r.tag_id("graph pool")
+    r.private_tag(tag)
+    return tag
+
+
 @contextmanager
 def capture(r: _native.Resource, stream: int) -> Iterator[None]:
     """An announced capture."""
@@ -155,8 +162,7 @@ def test_a_private_pool_is_reused_in_its_captures_and_nowhere_else(
 ) -> None:
     r = resource(device=16, host=0, framework=True)
     one, two = streams
-    tag = r.tag_id("graph pool")
-    r.private_tag(tag)
+    tag = private_tag(r)
     with capture(r, one):
         x = r.allocate(PAGE, one, tag=tag)
         r.free(x)
@@ -176,8 +182,7 @@ def test_what_one_stream_freed_in_a_capture_another_of_its_streams_does_not_get(
     """Two branches of a graph run at once."""
     r = resource(device=4, host=0, framework=True)
     one, two = streams
-    tag = r.tag_id("graph pool")
-    r.private_tag(tag)
+    tag = private_tag(r)
     with capture(r, one):
         kernels.order(two, one)
         x = r.allocate(PAGE, one, tag=tag)
@@ -192,8 +197,7 @@ def test_memory_of_a_private_pool_is_kept_for_its_graph_after_it_was_freed(
 ) -> None:
     r = resource(device=4, host=0, framework=True)
     one = streams[0]
-    tag = r.tag_id("graph pool")
-    r.private_tag(tag)
+    tag = private_tag(r)
     with capture(r, one):
         x = r.allocate(4 * PAGE, one, tag=tag)
     r.free(x)  # not in the capture
@@ -212,8 +216,7 @@ def test_a_retired_pools_memory_waits_for_all_work_of_the_context(
 ) -> None:
     r = resource(device=4, host=0, framework=True)
     one, two = streams
-    tag = r.tag_id("graph pool")
-    r.private_tag(tag)
+    tag = private_tag(r)
     with capture(r, one):
         x = r.allocate(4 * PAGE, one, tag=tag)
         if not live:
@@ -237,8 +240,7 @@ def test_a_retired_pools_memory_waits_for_all_work_of_the_context(
 
 def test_a_retired_pools_memory_merges_with_ordinary_memory(resource: Make, kernels: Kernels) -> None:
     r = resource(device=2, host=0, framework=True)
-    tag = r.tag_id("pool")
-    r.private_tag(tag)
+    tag = private_tag(r)
     live = r.allocate(PAGE, 0, tag=tag)
     r.free(r.allocate(PAGE, 0, tag=tag))
     r.retire_tag(tag)
