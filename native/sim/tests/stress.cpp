@@ -53,7 +53,7 @@ void page_cycle(std::mt19937_64& random, CUstream a, CUstream b, const Kernels& 
   CHECK(memxsim_end_view(view));
 }
 
-// Waiting for the whole context is forbidden while a stream of it is captured, by another thread too.
+// Waiting for the whole context, and using its legacy stream, end the capture of a stream by another thread too.
 std::mutex g_capturing;
 
 void synchronise() {
@@ -125,8 +125,11 @@ void thread_body(CUcontext context, const Kernels* kernels, int number) {
   CUdeviceptr counter = 0, memory = 0;
   CHECK(cuMemAlloc(&counter, 8));
   CHECK(cuMemAlloc(&memory, 40000));
-  CHECK(cuMemsetD32(counter, 0, 2));
-  CHECK(cuStreamSynchronize(nullptr));
+  {
+    const std::lock_guard guard(g_capturing);
+    CHECK(cuMemsetD32(counter, 0, 2));
+    CHECK(cuStreamSynchronize(nullptr));
+  }
   std::vector<unsigned char> host(40000);
   CUevent event = nullptr;
   CHECK(cuEventCreate(&event, 0));
@@ -143,8 +146,11 @@ void thread_body(CUcontext context, const Kernels* kernels, int number) {
     CHECK(cuStreamDestroy(b));
   }
   uint64_t mismatches = 1;
-  synchronise();
-  CHECK(cuMemcpyDtoH(&mismatches, counter, 8));
+  {
+    const std::lock_guard guard(g_capturing);
+    CHECK(cuCtxSynchronize());
+    CHECK(cuMemcpyDtoH(&mismatches, counter, 8));
+  }
   EXPECT(mismatches == 0);
   CHECK(cuEventDestroy(event));
   CHECK(cuMemFree(memory));
