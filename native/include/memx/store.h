@@ -331,6 +331,18 @@ class Store {
   void copy(Lock& lock, const std::vector<Copy>& copies);
   // One page's copy more; with the one before it in one where both sides lie in a row.
   void add_copy(std::vector<Copy>& copies, std::uint64_t page, std::uint64_t slot, bool in);
+  // While a step of a move goes on that lets go of the lock, gate and all: pages are between two states. Made and ended
+  // under the lock.
+  struct Moving {
+    explicit Moving(Store& store) : store_(store) { ++store.moving_; }
+    Moving(const Moving&) = delete;
+    Moving& operator=(const Moving&) = delete;
+    ~Moving() {
+      --store_.moving_;
+      store_.changed_.notify_all();
+    }
+    Store& store_;
+  };
   // Waits for the stream's copies, of which the last could be queued or not; what went wrong first, in `queued` and `call`.
   void finish_copies(CUstream stream, CUresult& queued, Call& call);
   void finish_copies(Lock& lock, CUstream stream, CUresult& queued, Call& call);  // without the lock
@@ -425,7 +437,7 @@ class Store {
   std::unordered_map<std::uint64_t, Use> uses_;
   std::uint64_t next_use_ = 1;
   std::uint64_t pinned_bytes_ = 0;  // of mappings in use
-  unsigned moving_ = 0;             // copies in progress, with the lock let go
+  unsigned moving_ = 0;             // steps of moves in progress, with the lock let go
   unsigned relocating_ = 0;         // explicit moves of eager pages: nobody gets memory on those pages meanwhile
 };
 

@@ -103,11 +103,10 @@ void Store::calibrate(Lock& lock) {
       }
       return best;
     };
-    ++moving_;
+    Moving moving(*this);
     lock.unlock();
     const auto one = time(1), many = time(kPages);
     lock.lock();
-    --moving_;
     if (result == CUDA_SUCCESS) costs_.measure(one, many, kPages);
     mapping->busy = false;
     changed_.notify_all();

@@ -450,7 +450,7 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
     }
     copy(lock, copies);
     if (!from_source.empty()) {
-      ++moving_;
+      Moving moving(*this);
       lock.unlock();
       std::exception_ptr thrown;
       try {
@@ -459,7 +459,6 @@ void Store::read(Lock& lock, Block* block, std::uint64_t begin, std::uint64_t en
         thrown = std::current_exception();
       }
       lock.lock();
-      --moving_;
       if (thrown) std::rethrow_exception(thrown);
     }
   } catch (...) {

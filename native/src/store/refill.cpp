@@ -103,7 +103,7 @@ void Store::refill(Lock& lock, const std::vector<Refill>& pages) {
   for (const Handle& handle : staging) buffers.push_back(reinterpret_cast<std::byte*>(handle.value));
   if (!count) buffers.push_back(ordinary.data());
 
-  ++moving_;
+  Moving moving(*this);
   lock.unlock();
   std::exception_ptr thrown;
   CUresult result = CUDA_SUCCESS;
@@ -130,7 +130,6 @@ void Store::refill(Lock& lock, const std::vector<Refill>& pages) {
   Call call = Call::cuMemcpyHtoDAsync;
   for (CUstream stream : {stream_, in_stream_}) finish_copies(stream, result, call);
   lock.lock();
-  --moving_;
   for (const Handle& handle : staging) physical.put(handle);
   if (thrown) std::rethrow_exception(thrown);
   if (result != CUDA_SUCCESS) device.raise(result, call, "filling pages from their source");

@@ -115,6 +115,7 @@ void Store::finish_copies(CUstream stream, CUresult& queued, Call& call) {
 }
 
 void Store::finish_copies(Lock& lock, CUstream stream, CUresult& queued, Call& call) {
+  Moving moving(*this);
   lock.unlock();
   finish_copies(stream, queued, call);
   lock.lock();
@@ -130,6 +131,7 @@ Point Store::copies_queued(Lock& lock, Slot slot) {
 }
 
 Point Store::queue_copies(Lock& lock, const std::vector<Copy>& copies, Slot slot, CUresult& result, Call& call) {
+  Moving moving(*this);
   const CUstream stream = order.handle(slot);
   result = lock.drive([&] { return queue(copies, stream, call); });
   if (result == CUDA_SUCCESS) return copies_queued(lock, slot);
@@ -159,13 +161,15 @@ CUresult Store::queue(const std::vector<Copy>& copies, CUstream stream, Call& ca
 
 void Store::copy(Lock& lock, const std::vector<Copy>& copies) {
   if (copies.empty()) return;
-  ++moving_;
-  lock.unlock();
+  CUresult result;
   Call call = Call::cuStreamSynchronize;
-  CUresult result = queue(copies, stream_, call);
-  finish_copies(stream_, result, call);
-  lock.lock();
-  --moving_;
+  {
+    Moving moving(*this);
+    lock.unlock();
+    result = queue(copies, stream_, call);
+    finish_copies(stream_, result, call);
+    lock.lock();
+  }
   if (result != CUDA_SUCCESS) device.raise(result, call, "copying pages between device and host");
 }
 
