@@ -217,7 +217,7 @@ void Store::bring_ahead(Lock& lock, Slot slot) {
   std::vector<std::uint64_t> wanted;
   Order upcoming;
   each_upcoming([&](const Run& run) {
-    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) {
+    for (std::uint64_t page = run.first; page < run.end(); ++page) {
       if (!upcoming.emplace(page, upcoming.size()).second || !missing(page)) continue;
       wanted.push_back(page);
       if (ahead_.size() + wanted.size() == most) return false;
@@ -241,7 +241,7 @@ void Store::bring_ahead(Lock& lock, Slot slot) {
       table.touch(mapping, eviction_->rank(outlook(mapping), now_, ++tick_, 0), priority(mapping));
     let_go(arrived);
     for (const Run& run : runs)
-      for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) ahead_.push_back(page);
+      for (std::uint64_t page = run.first; page < run.end(); ++page) ahead_.push_back(page);
   }
 }
 

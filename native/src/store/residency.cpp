@@ -75,7 +75,7 @@ bool Store::pinned(const Mapping* mapping) {
 
 bool Store::swapped(const std::vector<Run>& runs) {
   for (const Run& run : runs)
-    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
+    for (std::uint64_t page = run.first; page < run.end(); ++page)
       if (table.page(page).swap) return true;
   return false;
 }
@@ -279,7 +279,7 @@ Store::Room Store::bring(Lock& lock, const std::vector<Run>& runs, const Skip& s
       const std::uint64_t free = physical.room_bytes(Tier::kDevice), needed = part.pages * page_bytes;
       if (needed > free) made = make_room(lock, needed - free, slot);
       for (const Run& run : part.runs)
-        for (std::uint64_t page = run.first; page < run.first + run.pages; ++page)
+        for (std::uint64_t page = run.first; page < run.end(); ++page)
           again = again || table.mapping_at(page) || table.page(page).transit;
       again = again || (made == Room::kMade && needed > physical.room_bytes(Tier::kDevice));
       if (made != Room::kMade || again) break;

@@ -266,7 +266,7 @@ void Store::swap_out(Lock& lock, std::vector<Mapping*> victims, bool keep, bool 
 void Store::settle_arrival(const Arrival& arrival, bool arrived) {
   for (const Run& run : arrival.runs) {
     set_transit(run.first, run.pages, false);
-    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) {
+    for (std::uint64_t page = run.first; page < run.end(); ++page) {
       if (!table.page(page).swap) continue;
       if (arrived) clean_bytes_ += config.page_bytes;
       // An eager page may be written at any time, without a word to us.
@@ -288,8 +288,8 @@ void Store::undo_arrival(Lock& lock, Arrival& arrival) {
   settle_arrival(arrival, false);
   if (config.lazy) return;
   for (const Run& run : arrival.runs) {
-    pool.change_place(run.first * config.page_bytes, (run.first + run.pages) * config.page_bytes, Place::kUnbacked);
-    give_up_addresses(run.first, run.first + run.pages);
+    pool.change_place(run.first * config.page_bytes, run.end() * config.page_bytes, Place::kUnbacked);
+    give_up_addresses(run.first, run.end());
   }
 }
 
@@ -308,7 +308,7 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
   for (std::size_t i = 0; i < runs.size() && !failure; ++i) {
     failure = table.map(lock, runs[i].first, arrival.handles[i]);
     if (failure) break;
-    for (std::uint64_t page = runs[i].first; page < runs[i].first + runs[i].pages; page = arrival.made.back()->end()) {
+    for (std::uint64_t page = runs[i].first; page < runs[i].end(); page = arrival.made.back()->end()) {
       Mapping* mapping = table.mapping_at(page);
       arrival.made.push_back(mapping);
       table.set_live(mapping, pool.live_bytes_in(page * page_bytes, mapping->end() * page_bytes));
@@ -324,7 +324,7 @@ Store::Arrival Store::start_arrival(Lock& lock, std::vector<Run> to_be, const Sk
   std::vector<Copy> copies;
   std::size_t index = 0;
   for (const Run& run : runs)
-    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page, ++index) {
+    for (std::uint64_t page = run.first; page < run.end(); ++page, ++index) {
       const std::uint64_t swap = table.page(page).swap;
       table.page(page).hollow = swap && index < skip.size() && skip[index];
       if (swap && !table.page(page).hollow) {
@@ -398,7 +398,7 @@ void Store::finish_arrival(Lock& lock, Arrival& arrival, std::vector<Mapping*>& 
     if (!order.complete(copying)) mapping->uses.add(copying);
   }
   for (const Run& run : arrival.runs)
-    for (std::uint64_t page = run.first; page < run.first + run.pages; ++page) {
+    for (std::uint64_t page = run.first; page < run.end(); ++page) {
       table.page(page).copying = copying;
       table.page(page).ahead = arrival.ahead;
     }
