@@ -6,6 +6,7 @@
 // waits and copies.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -42,36 +43,73 @@ class Gate {
   std::uint64_t next_ = 0, serving_ = 0;
 };
 
-// Held for less time than going to sleep takes: who finds it taken looks again for a while first. One atomic step to
-// take it and one to let it go where nobody else wants it.
+// Held for less time than going to sleep takes. One atomic step to take it and one to let it go where nobody else wants it.
+//
+// Whoever finds it taken looks again, at growing distances, so that one core makes many calls before the state they work
+// on moves to the next core; then it sleeps. One sleeper at a time is on its way: until that one has had its look,
+// nobody makes a system call for the others. So while somebody sleeps, it is taken or one of them is on its way.
+// Nothing of it is touched once it is let go: the next owner may destroy it.
 class ShortMutex {
  public:
   void lock() {
     if (!try_lock()) lock_taken();
   }
-  bool try_lock() {
-    unsigned free = kFree;
-    return state_.compare_exchange_strong(free, kTaken, std::memory_order_acquire, std::memory_order_relaxed);
-  }
+  bool try_lock() { return !(state_.fetch_or(kTaken, std::memory_order_acquire) & kTaken); }
   void unlock() {
-    if (state_.exchange(kFree, std::memory_order_release) == kAwaited) state_.notify_one();
+    unsigned state = kTaken;
+    if (!state_.compare_exchange_strong(state, 0, std::memory_order_release, std::memory_order_relaxed)) unlock_wanted(state);
   }
 
  private:
-  static constexpr unsigned kFree = 0, kTaken = 1, kAwaited = 2;
-  static constexpr int kLooks = 100;
-  void lock_taken() {
-    for (int look = 0; look < kLooks; ++look) {
-      if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
+  static constexpr unsigned kTaken = 1, kComing = 2, kSleeper = 4;  // sleepers are counted above the two bits
+  static constexpr int kLooks = 24, kFarthest = 64;                 // pauses between two looks
+
+  static void pause() {
 #if defined(__x86_64__)
-      __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
-      asm volatile("yield");
+    asm volatile("yield");
 #endif
-    }
-    while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) state_.wait(kAwaited, std::memory_order_relaxed);
   }
-  std::atomic<unsigned> state_{kFree};
+  bool look() {
+    for (int look = 0, distance = 1; look < kLooks; ++look, distance = std::min(2 * distance, kFarthest)) {
+      for (int i = 0; i < distance; ++i) pause();
+      if (!(state_.load(std::memory_order_relaxed) & kTaken) && try_lock()) return true;
+    }
+    return false;
+  }
+  [[gnu::noinline]] void lock_taken() {
+    if (look()) return;
+    unsigned turn = turn_.load(std::memory_order_relaxed);
+    unsigned state = state_.fetch_add(kSleeper) + kSleeper;
+    for (;;) {
+      while (!(state & kTaken))
+        if (state_.compare_exchange_weak(state, ((state - kSleeper) | kTaken) & ~kComing)) return;
+      turn_.wait(turn);
+      if (look()) {
+        state_.fetch_and(~kComing);  // the next unlock calls the next one
+        state_.fetch_sub(kSleeper);
+        return;
+      }
+      turn = turn_.load(std::memory_order_relaxed);
+      state = state_.fetch_and(~kComing) & ~kComing;
+    }
+  }
+  // A sleeper is called before the lock is let go. One that comes so early that it sleeps again has changed the state.
+  [[gnu::noinline]] void unlock_wanted(unsigned state) {
+    bool call = false;
+    do
+      if (state >= kSleeper && !(state & kComing)) {
+        state = state_.fetch_or(kComing) | kComing;
+        turn_.fetch_add(1);
+        call = true;
+      }
+    while (!state_.compare_exchange_weak(state, state - kTaken));
+    if (call) turn_.notify_one();
+  }
+
+  std::atomic<unsigned> state_{0};
+  std::atomic<unsigned> turn_{0};  // the sleepers' word: it changes when one is to come
 };
 
 struct Locks {
