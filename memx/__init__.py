@@ -23,7 +23,8 @@ from .sim import simulate, simulate_from_environment
 if TYPE_CHECKING:
     from . import cupy, plan, sim, torch, trace
     from .expectation import Expectation, expectations
-    from .resource import Buffer, MemoryResource, Thrashing
+    from .observations import Residency, Thrashing
+    from .resource import Buffer, MemoryResource
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "MemxError",
     "OutOfMemoryError",
     "PlanError",
+    "Residency",
     "Thrashing",
     "TraceError",
     "cupy",
@@ -53,7 +55,8 @@ _LAZY = {
     "Buffer": "resource",
     "Expectation": "expectation",
     "MemoryResource": "resource",
-    "Thrashing": "resource",
+    "Residency": "observations",
+    "Thrashing": "observations",
     "expectations": "expectation",
 }
 _MODULES = {"cupy", "plan", "report", "resource", "sim", "torch", "trace"}

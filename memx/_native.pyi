@@ -51,6 +51,8 @@ class Resource:
     def thrashing(self) -> tuple[int, int, int, int]:
         """Of the last uses: how many, and the bytes they used, moved, and used at least once."""
     def generation(self, address: int) -> int: ...
+    def residency(self, address: int) -> tuple[int, int, int, int]:
+        """Bytes of a buffer on the device, on the host, between two places and nowhere."""
     def listen(self, listener: Callable[[list[tuple[int, int, str]]], object] | None) -> None:
         """Call with (address, bytes, place) of what moved, from the thread that moved it."""
     def prefetch(self, address: int, stream: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeAlias, cast, runtime_checkable
 
@@ -15,7 +14,8 @@ from cuda.core import MemoryResource as _CoreMemoryResource
 
 from . import _native
 from .errors import InvalidStateError, InvalidValueError
-from .sizes import format_size, parse_size
+from .observations import Residency, Thrashing
+from .sizes import parse_size
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .expectation import Expectation
 
-__all__ = ["Buffer", "MemoryResource", "Thrashing"]
+__all__ = ["Buffer", "MemoryResource"]
 
 _DEFAULT_HOST_FRACTION = 0.5
 _READ, _WRITE, _BOTH = 1, 2, 3
@@ -97,37 +97,6 @@ class _Resident:
         token, self._token = self._token, None
         if token is not None:
             self._native.end_use(token)
-
-
-@dataclass(slots=True, frozen=True)
-class Thrashing:
-    """What the last uses of a lazy resource moved; see :meth:`MemoryResource.thrashing`.
-
-    Attributes
-    ----------
-    uses : int
-        How many uses (`resident` blocks) these are counted over.
-    used_bytes, moved_bytes : int
-        Bytes of pages that they named, and bytes moved either way for them.
-    working_set_bytes : int
-        Bytes of pages that any of them named.
-    device_limit : int
-        Bytes.
-    """
-
-    uses: int
-    used_bytes: int
-    moved_bytes: int
-    working_set_bytes: int
-    device_limit: int
-
-    def __str__(self) -> str:
-        return (
-            f"thrashing: the last {self.uses} uses named {format_size(self.used_bytes)} and moved "
-            f"{format_size(self.moved_bytes)}; together they touch {format_size(self.working_set_bytes)} on a device "
-            f"limit of {format_size(self.device_limit)}: raise device_limit, or use less between one use of a buffer "
-            "and the next"
-        )
 
 
 class MemoryResource(_CoreMemoryResource):
@@ -348,6 +317,10 @@ class MemoryResource(_CoreMemoryResource):
         if working_set <= limit or 2 * moved < used:
             return None
         return Thrashing(uses, used, moved, working_set, limit)
+
+    def residency(self, buf: Buffer) -> Residency:
+        """Where the bytes of a buffer are at this moment."""
+        return Residency(*self.native.residency(int(buf.handle)))
 
     def generation(self, buf: Buffer) -> int:
         """A number that grows whenever another page, or none, comes to be behind one of a buffer's addresses.

@@ -161,17 +161,12 @@ def _reached(events: Iterable[ev.Event], native: Resource, driver: Driver, first
             streams[event.stream] = driver.create_stream(blocking=False)
         elif isinstance(event, ev.Alloc) and event.size:
             address = addresses[event.id] = native.allocate(event.size, streams[event.stream])
-            if native.statistics()["host_bytes.current"] and _is_on_host(native, address):
-                on_host[event.id] = event.size
+            on_host[event.id] = native.residency(address)[1]
         elif isinstance(event, ev.Free) and event.id in addresses:
             native.free(addresses.pop(event.id))
-            on_host.pop(event.id, None)
+            del on_host[event.id]
         elif isinstance(event, ev.Kernel) and first <= number < last:
             total += sum(on_host.get(operand.id, 0) for operand in (*event.reads, *event.writes))
     for address in addresses.values():
         native.free(address)
     return total
-
-
-def _is_on_host(native: Resource, address: int) -> bool:
-    return any(block[0] == address and block[4] == "host" for block in native.blocks())

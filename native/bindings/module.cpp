@@ -271,6 +271,16 @@ NB_MODULE(_native, m) {
              }
              return nb::make_tuple(lately.uses, lately.used_bytes, lately.moved_bytes, lately.working_set_bytes);
            })
+      .def("residency",
+           [](Resource& self, std::uint64_t address) {
+             Residency now;
+             {
+               GilRelease release;
+               now = self.residency(address);
+             }
+             return nb::make_tuple(now.device, now.host, now.moving, now.unbacked);
+           },
+           nb::arg("address"))
       .def("generation", &Resource::generation, nb::arg("address"), NoGil())
       .def("listen",
            [](Resource& self, nb::object listener) {

@@ -240,6 +240,7 @@ def test_thrashing_is_told_with_numbers(simulated: None) -> None:
     assert (told.uses, told.used_bytes, told.working_set_bytes) == (256, 512 * PAGE, 6 * PAGE)
     assert told.moved_bytes == 2 * 512 * PAGE  # every use brings two pages in, and as many have to go out
     assert "384 KiB" in str(told)
+    assert [mr.residency(buffer) for buffer in buffers[1:]] == [memx.Residency(2 * PAGE, 0, 0, 0)] * 2
     for buffer in buffers:
         buffer.close()
 

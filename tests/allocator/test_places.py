@@ -239,3 +239,37 @@ def test_an_eager_tag_keeps_to_its_share_too(resource: Make) -> None:
         r.pause(tag)
     assert place_of(r, r.allocate(2 * PAGE)) == "host"
     r.check()
+
+
+def test_where_the_bytes_of_a_buffer_are(resource: Make, kernels: Kernels) -> None:
+    r = resource(device=4, host=8)
+    a, b = r.allocate(3 * PAGE - 100), r.allocate(2 * PAGE)
+    assert r.residency(a) == (3 * PAGE - 100, 0, 0, 0)
+    assert r.residency(b) == (0, 2 * PAGE, 0, 0)
+    r.free(a)
+    with pytest.raises(memx.InvalidStateError, match="not a live buffer"):
+        r.residency(a)
+
+    r = resource(device=4, host=8, lazy=True)
+    tag = r.tag_id("t")
+    c, d = r.allocate(3 * PAGE, 0, 0, "prefer_device", tag), r.allocate(3 * PAGE)
+    assert r.residency(c) == (0, 0, 0, 3 * PAGE)
+
+    def use(address: int, page: int) -> None:
+        token = r.begin_use([(address, page * PAGE, PAGE, WRITE)], 0)
+        kernels.stamp(0, address + page * PAGE, PAGE, 1 << 32)
+        r.end_use(token)
+
+    use(c, 0)
+    use(c, 1)
+    assert r.residency(c) == (2 * PAGE, 0, 0, PAGE)
+    for page in range(3):
+        use(d, page)  # for the third, one of the other's has to go
+    assert r.residency(d) == (3 * PAGE, 0, 0, 0)
+    assert r.residency(c) == (PAGE, PAGE, 0, PAGE)
+    r.pause(tag)
+    assert r.residency(c) == (0, 2 * PAGE, 0, PAGE)
+    r.resume(tag)
+    r.pause(tag, False)
+    assert r.residency(c) == (0, 0, 0, 3 * PAGE)
+    assert r.residency(0) == (0, 0, 0, 0)

@@ -40,6 +40,14 @@ struct BlockInfo {
   std::uint64_t stream;  // handle of the allocation's; of free blocks 0
 };
 
+// Where the bytes of a buffer are now.
+struct Residency {
+  std::uint64_t device = 0;
+  std::uint64_t host = 0;      // there alone, mapped or not
+  std::uint64_t moving = 0;    // between two places this moment
+  std::uint64_t unbacked = 0;  // never used, let go, or to be filled again from the source
+};
+
 struct FreeBlocks {
   std::uint64_t inactive = 0;  // beside a live one
   std::uint64_t pending = 0;   // waiting for several streams
@@ -110,6 +118,7 @@ class Resource {
   std::uint64_t size_of(std::uint64_t address);
   // Start and requested bytes of the live buffer that covers an address; zeros if there is none.
   std::pair<std::uint64_t, std::uint64_t> extent_of(std::uint64_t address);
+  Residency residency(std::uint64_t address);
   bool covers(std::uint64_t address) const;  // is it in this resource's reservation?
   std::vector<BlockInfo> blocks();           // by address
   std::uint64_t device_limit();

@@ -88,6 +88,23 @@ std::vector<BlockInfo> Resource::blocks() {
   return out;
 }
 
+Residency Resource::residency(std::uint64_t address) {
+  Lock lock = enter();
+  Residency out;
+  if (address == 0) return out;
+  const Block* block = live_block(address, "say where the bytes are of");
+  const std::uint64_t end = block->begin + block->requested;
+  for (std::uint64_t at = block->begin, stop; at < end; at = stop) {
+    const std::uint64_t number = at / config_.page_bytes;
+    const Page& page = store_->table.page(number);
+    stop = std::min(end, (page.mapping ? page.mapping->end() : number + 1) * config_.page_bytes);
+    const bool moving = page.transit || (page.mapping && page.mapping->busy);
+    const bool device = page.mapping && page.mapping->handle.tier == Tier::kDevice;
+    (moving ? out.moving : device ? out.device : page.mapping || page.swap ? out.host : out.unbacked) += stop - at;
+  }
+  return out;
+}
+
 FreeBlocks Resource::free_blocks() {
   Lock lock = enter();
   FreeBlocks count;
