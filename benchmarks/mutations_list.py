@@ -259,8 +259,8 @@ CAPTURES = (
         "  if (cached_before < wanted)",
     ),
     one(
-        "move-what-a-graph-uses",
-        "pages that a graph uses are waited for instead of left alone",
+        "wait-against-a-capture",
+        "pages whose work a capture keeps from being waited for are waited for instead of left alone",
         STORE + "residency.cpp",
         "      if (order.waitable(lock, points)) {",
         "      if (true) {",
@@ -508,14 +508,14 @@ TRANSACTIONS = (
         "pages stay marked as being copied when the copy fails",
         STORE + "swap.cpp",
         "  } catch (...) {\n    release_victims();\n",
-        "  } catch (...) {\n    undo();\n",
+        "  } catch (...) {\n",
     ),
 )
 
 LIMITS = (
     one(
         "no-room-check",
-        "a request larger than the room is tried all the same, by giving up what is cached",
+        "handles are created for a request larger than the room, and given back",
         PHYSICAL,
         "  if (room_bytes(tier) / page_bytes_ < pages) return CUDA_ERROR_OUT_OF_MEMORY;",
         "",

@@ -277,6 +277,26 @@ def test_what_is_used_sooner_is_not_dropped(resource: Make, kernels: Kernels) ->
     verified(r, kernels, {address: (PAGE, p + 1 << 32) for p, address in enumerate(pages)})
 
 
+def test_the_oldest_stays_if_it_is_used_before_what_would_come_in_its_place(resource: Make, kernels: Kernels) -> None:
+    r = resource(device=3, host=16, lazy=True, look_ahead=2 * PAGE, eviction="lru")
+    r.expect([([(10, False)], True, False), ([(11, False)], True, False)])
+    old, new, *others = [r.allocate(PAGE) for _ in range(4)]
+    seeds = {address: i + 1 << 32 for i, address in enumerate((old, new, *others))}
+    for address in (old, *others, new):
+        use(r, kernels, address, PAGE, WRITE, seeds[address])
+        kernels.synchronize()
+        r.evict(address)
+    for address in (old, *others):  # all that the device holds
+        use(r, kernels, address, PAGE, READ, seeds[address])
+    faulted = r.statistics()["faulted_bytes"]
+    for address in (others[0], others[1], others[0], old, new):
+        kernels.synchronize()
+        use(r, kernels, address, PAGE, READ, seeds[address])
+    assert r.statistics()["faulted_bytes"] == faulted
+    assert r.statistics()["prefetched_used_bytes"] == PAGE
+    verified(r, kernels, {address: (PAGE, seed) for address, seed in seeds.items()})
+
+
 def test_read_and_moved_while_it_comes(resource: Make, kernels: Kernels) -> None:
     r = resource(device=4, host=8, lazy=True)
     a, b = r.allocate(2 * PAGE), r.allocate(2 * PAGE)

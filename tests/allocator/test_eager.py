@@ -180,6 +180,40 @@ def test_excluded_streams_are_neither_made_to_wait_nor_reused_across(resource: M
     kernels.destroy(two)
 
 
+@pytest.mark.parametrize("excluded", ["freeing", "asking"])
+def test_the_implicit_order_passes_nothing_to_or_from_an_excluded_stream(
+    resource: Make, kernels: Kernels, excluded: str
+) -> None:
+    r = resource(device=4, host=0)
+    blocking = kernels.stream(0)
+    r.exclude_stream(0 if excluded == "freeing" else blocking)
+    x = r.allocate(2 * PAGE, 0)
+    memx.sim.hold(0)
+    kernels.stamp(0, x, 2 * PAGE, 1 << 32)
+    r.free(x)
+    assert r.allocate(2 * PAGE, blocking) != x
+    memx.sim.release(0)
+    kernels.synchronize()
+    kernels.destroy(blocking)
+
+
+@pytest.mark.parametrize("reuse", ["stream", "default"])
+def test_an_edge_passes_memory_on_unless_streams_keep_their_own(resource: Make, kernels: Kernels, reuse: str) -> None:
+    r = resource(device=4, host=0, reuse=reuse)
+    one, two = kernels.stream(), kernels.stream()
+    x = r.allocate(2 * PAGE, one)
+    memx.sim.hold(one)
+    kernels.stamp(one, x, 2 * PAGE, 1 << 32)
+    r.free(x)
+    kernels.order(two, one)
+    r.note_wait(two, one)
+    assert (r.allocate(2 * PAGE, two) == x) == (reuse == "default")
+    memx.sim.release(one)
+    kernels.synchronize()
+    kernels.destroy(one)
+    kernels.destroy(two)
+
+
 def test_a_recycled_handle_is_another_stream(resource: Make, kernels: Kernels) -> None:
     r = resource(device=2, host=0)
     one = kernels.stream()
@@ -282,6 +316,15 @@ def test_out_of_memory_says_what_to_do(resource: Make) -> None:
         "device_limit",
     ):
         assert part in text
+
+
+def test_what_cannot_fit_is_not_begun(resource: Make) -> None:
+    r = resource(device=4, host=0)
+    r.allocate(2 * PAGE - 1024)  # the rest of its page would be the start of what comes next
+    before = calls(r)
+    with pytest.raises(memx.OutOfMemoryError):
+        r.allocate(3 * PAGE + 1024)
+    assert not {"cuMemCreate", "cuMemRelease"} & since(r, before).keys()
 
 
 @settings(max_examples=60, deadline=None)

@@ -61,6 +61,16 @@ def test_a_failed_allocation_gives_back_all_it_took(
     assert kernels.mismatches == 0
 
 
+@pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
+def test_the_addresses_of_a_failed_allocation_serve_the_next(resource: Make, call: str) -> None:
+    r = resource(device=16, host=0)
+    first = r.allocate(PAGE)
+    memx.sim.fail(call, at=1, code="OUT_OF_MEMORY")
+    with pytest.raises(memx.OutOfMemoryError):
+        r.allocate(3 * PAGE)
+    assert r.allocate(3 * PAGE) == first + PAGE
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -51,6 +51,18 @@ def test_a_raised_limit_gives_room(resource: Make) -> None:
     r.free(r.allocate(6 * PAGE))
 
 
+def test_mapped_and_pinned_host_pages_share_the_limit(resource: Make) -> None:
+    r = resource(device=4, host=4)
+    tag = r.tag_id("t")
+    a = r.allocate(3 * PAGE, tag=tag)
+    r.pause(tag)
+    r.resume(tag)  # the pinned pages that it was copied to are free, and kept
+    assert r.statistics()["host_bytes.current"] == 3 * PAGE
+    r.allocate(2 * PAGE, placement="host")
+    assert r.statistics()["host_bytes.peak"] <= 4 * PAGE
+    r.free(a)
+
+
 def reach(kernels: Kernels, address: int, nbytes: int) -> np.ndarray:
     """Sets bytes from the other device, and reads them."""
     other = ok(driver.cuDevicePrimaryCtxRetain(1))

@@ -114,6 +114,41 @@ def test_what_only_the_context_orders_is_not_waited_for_in_a_capture(
     assert r.allocate(3 * PAGE, other)
 
 
+def test_pages_that_a_capture_keeps_from_being_waited_for_stay_and_others_give_way(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    """The colder page's work is on the legacy stream: nothing can be recorded there while a blocking one captures."""
+    r = resource(device=2, host=4, lazy=True)
+    used, other = streams
+    captured = kernels.stream(0)
+    cold, warm, new = (r.allocate(PAGE, stream) for stream in (0, used, other))
+
+    def use(address: int, stream: int) -> None:
+        token = r.begin_use([(address, 0, PAGE, 2)], stream)
+        kernels.stamp(stream, address, PAGE, address)
+        r.end_use(token)
+
+    memx.sim.hold(0)
+    use(cold, 0)
+    use(warm, used)
+    ok(driver.cuStreamSynchronize(used))
+    kernels.order(other, 0)
+    r.note_wait(other, 0)
+    with capture(captured):
+        use(new, other)
+    memx.sim.release(0)
+    kernels.synchronize()
+    moved = r.statistics()["migrated_out_bytes"]
+    for address in (cold, new):
+        r.end_use(r.begin_use([(address, 0, PAGE, 1)], other))
+    assert r.statistics()["migrated_out_bytes"] == moved == PAGE
+    for address in (cold, warm, new):
+        out = np.empty(PAGE, np.uint8)
+        r.read(address, 0, out)
+        assert np.array_equal(out, pattern(address, PAGE))
+    kernels.destroy(captured)
+
+
 def test_trimming_breaks_no_capture(resource: Make, kernels: Kernels, streams: list[int], captured: int) -> None:
     r = resource(device=8, host=0)
     held_free(r, kernels, streams[0], PAGE)

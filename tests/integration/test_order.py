@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from allocator.conftest import PAGE, give_to
-from allocator.device import Kernels, pattern
+from allocator.device import Kernels, ok, pattern
 from cuda.bindings import driver
 
 import memx
@@ -66,6 +66,30 @@ def test_merged_blocks_do_not_stay_active_for_work_that_is_over(
     s = r.statistics()
     assert s["active_bytes.current"] == s["allocated_bytes.current"] == 1024
     r.check()
+    r.free(three)
+
+
+def test_a_merged_block_is_its_streams_when_only_that_ones_work_is_left(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(device=16, host=0)
+    s1, s2 = streams
+    one, two, three = (r.allocate(1024, stream) for stream in (s1, s2, s1))
+    memx.sim.hold(s1)
+    memx.sim.hold(s2)
+    kernels.stamp(s1, one, 1024, 1 << 32)
+    kernels.stamp(s2, two, 1024, 2 << 32)
+    r.record_stream(two, s1)
+    r.free(two)
+    r.free(one)
+    memx.sim.release(s1)
+    ok(driver.cuStreamSynchronize(s1))
+    r.trim()
+    s = r.statistics()
+    assert s["active_bytes.current"] == s["allocated_bytes.current"] == 1024
+    assert r.allocate(2048, s2) == one
+    assert r.statistics()["driver_calls"]["cuEventQuery"] == s["driver_calls"]["cuEventQuery"]  # a hit at once
+    memx.sim.release(s2)
     r.free(three)
 
 
