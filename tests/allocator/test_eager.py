@@ -13,7 +13,6 @@ from memx import _native
 
 from .conftest import PAGE, give_to
 from .device import Kernels
-from .test_states import python
 
 Make = Callable[..., _native.Resource]
 BACKING = ("cuMemCreate", "cuMemMap", "cuMemSetAccess")
@@ -55,53 +54,27 @@ def test_neighbours_coalesce_and_split(resource: Make) -> None:
     assert sorted(addresses) == list(range(min(addresses), min(addresses) + PAGE, 512))
     for address in addresses[::2] + addresses[1::2]:
         r.free(address)
-    assert r.allocate(PAGE) == min(addresses)
+    assert [r.allocate(PAGE // 8) for _ in range(8)] == list(range(min(addresses), min(addresses) + PAGE, PAGE // 8))
     assert r.statistics()["reserved_bytes.peak"] == PAGE
 
 
-PARTED = f"""
-import memx
-from memx import _native
-PAGE, MANY = {PAGE}, 2048
-memx.simulate(memory="1GiB", page=PAGE, accounting_only=True)
-r = _native.Resource(0, {{limit}}, 0, page=PAGE)
-r.allocate(MANY * PAGE)
-"""
+def test_small_blocks_that_live_long_keep_no_page_of_large_ones(resource: Make) -> None:
+    r = resource(device=64)
+    large = []
+    for _ in range(16):
+        large.append(r.allocate(PAGE + PAGE // 2))
+        r.allocate(512)
+    for address in large:
+        r.free(address)
+    r.trim()
+    assert r.statistics()["reserved_bytes.current"] == PAGE
 
 
-def run_parted(limit: str, code: str) -> None:
-    """Run code with a resource of so many pages that small blocks have pages of their own."""
-    done = python(PARTED.format(limit=limit) + code)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_small_blocks_that_live_long_keep_no_page_of_large_ones() -> None:
-    run_parted(
-        "2 * MANY * PAGE",
-        """
-large, small = [], []
-for _ in range(16):
-    large.append(r.allocate(PAGE + PAGE // 2))
-    small.append(r.allocate(512))
-for address in large:
-    r.free(address)
-r.trim()
-assert r.statistics()["reserved_bytes.current"] == (MANY + 1) * PAGE
-r.check()
-""",
-    )
-
-
-@pytest.mark.parametrize(("first", "second"), [("512", "PAGE // 2"), ("PAGE // 2", "512")])
-def test_small_and_large_share_the_last_page(first: str, second: str) -> None:
-    run_parted(
-        "(MANY + 1) * PAGE",
-        f"""
-assert abs(r.allocate({first}) - r.allocate({second})) < PAGE
-assert r.statistics()["reserved_bytes.current"] == (MANY + 1) * PAGE
-r.check()
-""",
-    )
+@pytest.mark.parametrize(("first", "second"), [(512, PAGE // 2), (PAGE // 2, 512)])
+def test_small_and_large_share_the_last_page(resource: Make, first: int, second: int) -> None:
+    r = resource(device=1, host=0)
+    assert abs(r.allocate(first) - r.allocate(second)) < PAGE
+    assert r.statistics()["reserved_bytes.current"] == PAGE
 
 
 def test_tails_of_large_buffers_are_shared(resource: Make) -> None:
@@ -269,12 +242,12 @@ def test_born_on_the_host_and_brought_back(resource: Make, kernels: Kernels) -> 
 
 def test_evict_skips_pages_that_others_share(resource: Make, kernels: Kernels) -> None:
     r = resource(device=8, host=8)
-    size = 3 * PAGE - 512  # a handle of two pages, and one that is shared
+    size = 3 * PAGE - PAGE // 4  # a handle of two pages, and one that is shared
     wide = r.allocate(size)
-    neighbour = r.allocate(512)
+    neighbour = r.allocate(PAGE // 4)
     kernels.stamp(0, wide, size, 1 << 32)
     kernels.synchronize()
-    assert r.evict(wide) == PAGE - 512
+    assert r.evict(wide) == PAGE - PAGE // 4
     kernels.verify(0, wide, size, 1 << 32)
     kernels.synchronize()
     assert kernels.mismatches == 0

@@ -68,7 +68,8 @@ def test_a_hit_and_its_free_make_no_driver_call(
 ) -> None:
     r = resource(framework=True, reuse=reuse)
     for stream in (0, streams[0]):
-        r.free(r.allocate(3 * PAGE, stream))
+        for address in [r.allocate(size, stream) for size in (3 * PAGE, 512)]:
+            r.free(address)
         before = calls(r)
         for _ in range(100):
             address = r.allocate(3 * PAGE - 512, stream)

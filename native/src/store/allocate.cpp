@@ -6,8 +6,7 @@
 namespace memx {
 namespace {
 
-constexpr std::uint64_t kSmallShare = 8;     // of a page
-constexpr std::uint64_t kPagesToPart = 2048;  // mapped before small and large part
+constexpr std::uint64_t kSmallShare = 8;  // of a page
 
 std::uint64_t pages_for(std::uint64_t bytes, std::uint64_t page_bytes) { return (bytes + page_bytes - 1) / page_bytes; }
 
@@ -77,12 +76,10 @@ Block* Store::find_or_grow(Lock& lock, const Request& request, Tier tier, CUresu
   }
 }
 
-// Small requests share pages with their like only: so a small block that lives long does not keep what a large one
-// leaves behind from becoming whole pages again. A page or two more is what that costs, so it begins when they are few
-// of many.
+// Small requests share pages with their like only, for a page or two more: so a small block that lives long does not stand
+// between what large ones leave behind, nor keep that from becoming whole pages again.
 KeyId Store::key_for(const Request& request, Place place) const {
-  const bool small = request.bytes <= config.page_bytes / kSmallShare &&
-                     table.mapped_bytes(Tier::kDevice) >= kPagesToPart * config.page_bytes;
+  const bool small = request.bytes <= config.page_bytes / kSmallShare;
   return key_of(request.tag, place, small, request.extra && request.extra->source);
 }
 
