@@ -28,29 +28,24 @@ class SmallVector {
   }
   SmallVector& operator=(SmallVector&& other) noexcept {
     if (this == &other) return *this;
-    delete[] heap_;
+    discard();
     take(other);
     return *this;
   }
-  ~SmallVector() { delete[] heap_; }
+  ~SmallVector() { discard(); }
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  T* begin() { return heap_ ? heap_ : inline_; }
-  T* end() { return begin() + size_; }
-  const T* begin() const { return heap_ ? heap_ : inline_; }
-  const T* end() const { return begin() + size_; }
-  T& operator[](std::size_t i) { return begin()[i]; }
-  const T& operator[](std::size_t i) const { return begin()[i]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  const T* begin() const { return data_; }
+  const T* end() const { return data_ + size_; }
+  T& operator[](std::size_t i) { return data_[i]; }
+  const T& operator[](std::size_t i) const { return data_[i]; }
   void clear() { size_ = 0; }
   void push_back(T value) {
-    if (size_ == capacity_) {
-      T* larger = new T[2 * capacity_];
-      std::copy(begin(), end(), larger);
-      delete[] std::exchange(heap_, larger);
-      capacity_ *= 2;
-    }
-    begin()[size_++] = value;
+    if (size_ == capacity_) grow();
+    data_[size_++] = value;
   }
   template <class Predicate>
   void remove_if(Predicate predicate) {
@@ -61,14 +56,24 @@ class SmallVector {
   void append(const SmallVector& other) {
     for (const T& value : other) push_back(value);
   }
+  [[gnu::noinline]] void grow() {
+    T* larger = new T[2 * capacity_];
+    std::copy(begin(), end(), larger);
+    discard();
+    data_ = larger;
+    capacity_ *= 2;
+  }
+  void discard() {
+    if (data_ != inline_) delete[] data_;
+  }
   void take(SmallVector& other) {
     std::copy(other.inline_, other.inline_ + kInline, inline_);
-    heap_ = std::exchange(other.heap_, nullptr);
+    data_ = other.data_ == other.inline_ ? inline_ : std::exchange(other.data_, other.inline_);
     size_ = std::exchange(other.size_, 0);
     capacity_ = std::exchange(other.capacity_, kInline);
   }
   T inline_[kInline] = {};
-  T* heap_ = nullptr;
+  T* data_ = inline_;
   std::uint32_t size_ = 0;
   std::uint32_t capacity_ = kInline;
 };

@@ -134,7 +134,12 @@ class Store {
   Block* allocate(Lock& lock, Request& request);
   // Ends a block; its points are what its pages still wait for. Its source, whose end may be anybody's code, is the
   // caller's to end without the lock.
-  std::shared_ptr<Source> release(Block* block);
+  std::shared_ptr<Source> release(Block* block) {
+    if (config.lazy || block->moved || block->known || block->pins) return release_with_pages(block);
+    table.remove_live(block->begin, block->end());
+    pool.release(block);
+    return nullptr;
+  }
   // Device memory that stays for planned blocks, under a tag of its own; returns where it begins.
   std::uint64_t make_arena(Lock& lock, std::uint64_t bytes, std::uint32_t tag);
   void end_arena(std::uint64_t begin, std::uint64_t end, std::uint32_t tag);  // past the gate
@@ -401,6 +406,7 @@ class Store {
   std::vector<Run> unbacked(std::uint32_t tag);
   void probe_host(Lock& lock);
 
+  std::shared_ptr<Source> release_with_pages(Block* block);
   bool is_private(std::uint32_t tag) const { return tag < private_.size() && private_[tag]; }
 
   CUstream stream_ = nullptr, in_stream_ = nullptr;  // memx's own: for copies, and for those to the device

@@ -93,19 +93,19 @@ std::uint32_t Pool::list_of(const PointSet& points) const {
   return kFirstStream + points[0].slot();
 }
 
-void Pool::put(Block* block) {
+inline void Pool::put(Block* block) {
   if (block->bin->empty()) lists_[block->key].used[block->list / 64] |= 1ull << (block->list % 64);
   block->bin->insert(block);
   if (block->list == kMixed) pending_bytes_ += block->bytes;
 }
 
-void Pool::pull(Block* block) {
+inline void Pool::pull(Block* block) {
   block->bin->remove(block);
   if (block->bin->empty()) lists_[block->key].used[block->list / 64] &= ~(1ull << (block->list % 64));
   if (block->list == kMixed) pending_bytes_ -= block->bytes;
 }
 
-void Pool::join_line(Block* block) {
+inline void Pool::join_line(Block* block) {
   const Point point = block->points[0];
   if (point.slot() >= lines_.size()) lines_.resize(point.slot() + 1);
   Line& line = lines_[point.slot()];
@@ -117,21 +117,21 @@ void Pool::join_line(Block* block) {
   (block->newer ? block->newer->older : line.back) = block;
 }
 
-void Pool::leave_line(Block* block) {
+inline void Pool::leave_line(Block* block) {
   Line& line = lines_[block->points[0].slot()];
   (block->older ? block->older->newer : line.front) = block->newer;
   (block->newer ? block->newer->older : line.back) = block->older;
   block->older = block->newer = nullptr;
 }
 
-void Pool::enlist(Block* block) {
+inline void Pool::enlist(Block* block) {
   block->list = list_of(block->points);
   block->bin = &bin(block->key, block->list);
   put(block);
   if (block->list != kClean) join_line(block);
 }
 
-void Pool::delist(Block* block) {
+inline void Pool::delist(Block* block) {
   pull(block);
   if (block->list != kClean) leave_line(block);
 }
@@ -143,7 +143,7 @@ void Pool::link_neighbours(Block* block) {
   if ((block->next = after)) after->prev = block;
 }
 
-void Pool::absorb_next(Block* block) {
+inline void Pool::absorb_next(Block* block) {
   Block* next = block->next;
   block->bytes += next->bytes;
   block->points.merge(next->points);

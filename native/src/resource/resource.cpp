@@ -96,7 +96,7 @@ Lock Resource::enter_gate() {
 
 Lock Resource::enter() {
   Lock lock = enter_even_closed();
-  if (!store_ || locks_.closing) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
+  if (locks_.closing) throw Error(ErrorKind::kInvalidState, "this memx resource is closed");
   if (CUresult sticky = device_->sticky())
     throw Error(ErrorKind::kDriver,
                 "an earlier " + device_->error_name(sticky) + " has made the device's context unusable in this process: restart it",
@@ -128,8 +128,9 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   }
   if (bytes > 1ull << 62)
     throw Error(ErrorKind::kInvalidValue, "cannot allocate " + std::to_string(bytes) + " bytes: larger than any address range");
-  if (align == 0) align = kGranularity;
-  if (!std::has_single_bit(align) || align > 1ull << 40)
+  if (align <= kGranularity && (align == 0 || std::has_single_bit(align)))
+    align = kGranularity;
+  else if (!std::has_single_bit(align) || align > 1ull << 40)
     throw Error(ErrorKind::kInvalidValue, "alignment " + std::to_string(align) + " is not a power of two up to 1 TiB");
   Lock lock = enter();
   if (placement == Placement::kHost && !(config_.oversubscribe && store_->host_mappable))
@@ -139,7 +140,7 @@ std::uint64_t Resource::allocate(std::uint64_t bytes, CUstream stream, std::uint
   Request request;
   request.requested = bytes;
   request.bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
-  request.align = std::max(align, kGranularity);
+  request.align = align;
   request.slot = store_->order.slot_of(lock, stream);
   request.placement = placement;
   request.tag = tag;
@@ -210,7 +211,7 @@ void Resource::free_on(std::uint64_t address, const CUstream* stream) {
   if (address == 0 || forked()) return;
   std::shared_ptr<Source> source;  // ends after the lock
   Lock lock(locks_);
-  if (!store_ || locks_.closing) return;  // gone already
+  if (locks_.closing) return;  // gone already
   const std::uint64_t offset = address - first_address_;
   if (offset < end_address_ - first_address_) store_->table.foresee(offset);
   Block* block = live_block(address, "free");

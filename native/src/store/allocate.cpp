@@ -277,7 +277,7 @@ Block* Store::allocate_lazy(Lock& lock, const Request& request) {
   return block;
 }
 
-std::shared_ptr<Source> Store::release(Block* block) {
+std::shared_ptr<Source> Store::release_with_pages(Block* block) {
   const std::uint64_t page_bytes = config.page_bytes;
   const std::uint64_t begin = block->begin, end = block->end();
   std::shared_ptr<Source> source;
