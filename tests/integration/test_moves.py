@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 
@@ -10,10 +11,12 @@ from allocator.conftest import PAGE
 from allocator.device import Kernels, ok
 from cuda.bindings import driver
 
+import memx
 from memx import _native
 
 Make = Callable[..., _native.Resource]
 ROUNDS = 300
+HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 @pytest.mark.parametrize("trims", [False, True])
@@ -68,3 +71,48 @@ def test_other_threads_allocate_on_the_rest_of_a_page_that_moves(
     kernels.synchronize()
     assert kernels.mismatches == 0
     r.check()
+
+
+def test_an_eviction_sees_uses_that_began_while_it_waited_for_others(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(device=8, host=8, lazy=True)
+    address, (s1, s2) = r.allocate(2 * PAGE, streams[0]), streams
+    gates = {stream: threading.Event() for stream in streams}
+    callbacks = [HOST_FUNCTION(lambda _, gate=gate: gate.wait(30) and None) for gate in gates.values()]
+
+    def block(stream: int) -> None:
+        callback = ctypes.cast(callbacks[streams.index(stream)], ctypes.c_void_p).value
+        ok(driver.cuLaunchHostFunc(stream, driver.CUhostFn(callback), 0))
+
+    def stamp(page: int, stream: int, seed: int) -> None:  # each page a handle of its own
+        token = r.begin_use([(address, page * PAGE, PAGE, 2)], stream)
+        kernels.stamp(stream, address + page * PAGE, PAGE, seed)
+        r.end_use(token)
+
+    def until_it_waits(times: int) -> None:
+        while evicting.is_alive() and memx.sim.calls().get("cuEventSynchronize", 0) < before + times:
+            pass
+
+    stamp(0, s1, 1 << 32)
+    kernels.synchronize()
+    block(s2)
+    stamp(1, s2, 2 << 32)
+    before = memx.sim.calls().get("cuEventSynchronize", 0)
+    evicting = threading.Thread(target=r.evict, args=(address,))
+    evicting.start()
+    until_it_waits(1)
+    block(s1)
+    stamp(0, s1, 3 << 32)
+    gates[s2].set()
+    until_it_waits(2)
+    assert evicting.is_alive()
+    gates[s1].set()
+    evicting.join()
+    assert r.trim(0) >= 2 * PAGE
+    for page, seed in enumerate((3 << 32, 2 << 32)):
+        token = r.begin_use([(address, page * PAGE, PAGE, 1)], s1)
+        kernels.verify(s1, address + page * PAGE, PAGE, seed)
+        r.end_use(token)
+    kernels.synchronize()
+    assert (kernels.mismatches, memx.sim.races()) == (0, [])

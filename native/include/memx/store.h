@@ -400,7 +400,9 @@ class Store {
   PageTable::Failure move(Lock& lock, std::uint64_t first_page, Tier to);
   bool restore(Lock& lock, std::uint64_t first, Handle handle);
   void set_transit(std::uint64_t first, std::uint64_t pages, bool on);
+  PointSet unfinished_uses(const Mapping* mapping);
   void wait_for_uses(Lock& lock, std::uint64_t first_page);
+  std::vector<Mapping*> wait_until_idle(Lock& lock, const std::vector<std::uint64_t>& firsts);
   std::vector<std::uint64_t> owned_mappings(Block* block, Tier tier, std::uint64_t& skipped);
   std::vector<Block*> tagged(std::uint32_t tag);
   std::vector<Run> unbacked(std::uint32_t tag);

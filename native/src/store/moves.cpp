@@ -23,19 +23,39 @@ void Store::wait_for_relocations(Lock& lock) {
 }
 
 // Waits for the work queued on a mapping, that of freed blocks too; it may be gone or another when this returns.
+// What a move of the mapping has to come after.
+PointSet Store::unfinished_uses(const Mapping* mapping) {
+  PointSet points = mapping->uses;
+  if (!config.lazy) {
+    points = pool.pending_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes);
+    // Eager pages move at their address and with the caller's promise: a graph finds them again.
+    points.remove_if([&](const Point& point) { return order.is_graph(point.slot()); });
+  }
+  order.prune_complete(points);
+  return points;
+}
+
 void Store::wait_for_uses(Lock& lock, std::uint64_t first_page) {
   for (;;) {
-    Mapping* mapping = table.mapping_at(first_page);
+    const Mapping* mapping = table.mapping_at(first_page);
     if (!mapping) return;
-    PointSet points = mapping->uses;
-    if (!config.lazy) {
-      points = pool.pending_points(mapping->first * config.page_bytes, mapping->end() * config.page_bytes);
-      // Eager pages move at their address and with the caller's promise: a graph finds them again.
-      points.remove_if([&](const Point& point) { return order.is_graph(point.slot()); });
-    }
-    order.prune_complete(points);
+    const PointSet points = unfinished_uses(mapping);
     if (points.empty()) return;
     wait(lock, points[0]);
+  }
+}
+
+// Those of these mappings that may go to the host, nothing using any of them at one and the same moment: while one is waited
+// for, others may be used anew, or copied from ahead of need.
+std::vector<Mapping*> Store::wait_until_idle(Lock& lock, const std::vector<std::uint64_t>& firsts) {
+  for (;;) {
+    for (std::uint64_t first : firsts) wait_for_uses(lock, first);
+    std::vector<Mapping*> idle;
+    for (std::uint64_t first : firsts) {
+      Mapping* mapping = table.mapping_at(first);
+      if (mapping && mapping->first == first && !mapping->pins && !mapping->busy) idle.push_back(mapping);
+    }
+    if (std::all_of(idle.begin(), idle.end(), [&](const Mapping* mapping) { return unfinished_uses(mapping).empty(); })) return idle;
   }
 }
 
@@ -213,14 +233,7 @@ std::uint64_t Store::evict(Lock& lock, Block* block) {
   if (planned(block)) throw Error(ErrorKind::kInvalidState, "this buffer is where a plan placed it, and stays there: end the play-back first");
   std::uint64_t skipped = 0;
   if (config.lazy) {
-    const std::vector<std::uint64_t> firsts = owned_mappings(block, Tier::kDevice, skipped);
-    for (std::uint64_t first : firsts) wait_for_uses(lock, first);
-    std::vector<Mapping*> idle;
-    for (std::uint64_t first : firsts) {
-      Mapping* mapping = table.mapping_at(first);
-      if (mapping && mapping->first == first && !mapping->pins && !mapping->busy) idle.push_back(mapping);
-    }
-    swap_out(lock, idle, true);
+    swap_out(lock, wait_until_idle(lock, owned_mappings(block, Tier::kDevice, skipped)), true);
     return skipped;
   }
   if (!host_mappable)
@@ -322,13 +335,7 @@ void Store::pause(Lock& lock, std::uint32_t tag, bool keep) {
       if (firsts.empty() || firsts.back() != mapping->first) firsts.push_back(mapping->first);
     }
   }
-  for (std::uint64_t first : firsts) wait_for_uses(lock, first);
-  std::vector<Mapping*> idle;
-  for (std::uint64_t first : firsts) {
-    Mapping* mapping = table.mapping_at(first);
-    if (mapping && mapping->first == first && !mapping->pins && !mapping->busy) idle.push_back(mapping);
-  }
-  swap_out(lock, idle, keep, true);
+  swap_out(lock, wait_until_idle(lock, firsts), keep, true);
   if (!keep)
     for (Block* block : tagged(tag))
       for (std::uint64_t page = block->begin / config.page_bytes; page * config.page_bytes < block->end(); ++page) drop_swap(page);
