@@ -116,3 +116,25 @@ def test_an_eviction_sees_uses_that_began_while_it_waited_for_others(
         r.end_use(token)
     kernels.synchronize()
     assert (kernels.mismatches, memx.sim.races()) == (0, [])
+
+
+def test_an_eviction_leaves_a_page_alone_that_a_failed_arrival_left_behind(
+    resource: Make, kernels: Kernels, streams: list[int]
+) -> None:
+    r = resource(device=8, host=8, lazy=True)
+    address, stream, seed = r.allocate(PAGE, streams[0]), streams[0], 1 << 32
+    token = r.begin_use([(address, 0, PAGE, 2)], stream)
+    kernels.stamp(stream, address, PAGE, seed)
+    r.end_use(token)
+    r.evict(address)
+    memx.sim.fail("cuMemSetAccess", at=1)
+    memx.sim.fail("cuMemUnmap", at=1)
+    with pytest.raises(memx.OutOfMemoryError):
+        r.begin_use([(address, 0, PAGE, 1)], stream)
+    r.evict(address)
+    r.check()
+    token = r.begin_use([(address, 0, PAGE, 1)], stream)
+    kernels.verify(stream, address, PAGE, seed)
+    r.end_use(token)
+    kernels.synchronize()
+    assert (kernels.mismatches, memx.sim.races()) == (0, [])

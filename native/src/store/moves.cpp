@@ -53,7 +53,7 @@ std::vector<Mapping*> Store::wait_until_idle(Lock& lock, const std::vector<std::
     std::vector<Mapping*> idle;
     for (std::uint64_t first : firsts) {
       Mapping* mapping = table.mapping_at(first);
-      if (mapping && mapping->first == first && !mapping->pins && !mapping->busy) idle.push_back(mapping);
+      if (mapping && mapping->first == first && !mapping->pins && !mapping->busy && !mapping->stuck) idle.push_back(mapping);
     }
     if (std::all_of(idle.begin(), idle.end(), [&](const Mapping* mapping) { return unfinished_uses(mapping).empty(); })) return idle;
   }
